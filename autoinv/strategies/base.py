@@ -1,0 +1,41 @@
+"""What a strategy is: one way to do one operation, under one name."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+
+from autoinv.problem import Problem
+
+Run = Callable[..., torch.Tensor]
+"""``run(*operands, out=None)``: the answer, contiguous; written into ``out`` and returned when that is given.
+
+``out`` has the right shape, dtype and device, is contiguous and overlaps no operand unless it is the operand itself.
+"""
+
+
+class Strategy(ABC):
+    """One way to do an operation. Stateless; says what it can do, and binds itself to one problem."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def supports(self, problem: Problem) -> bool:
+        """Whether this is a legal, accurate answer for the problem. Cheap; asked again at every use."""
+
+    @abstractmethod
+    def bind(self, problem: Problem) -> Run:
+        """Return the function that answers this problem, with all that is constant already looked up."""
+
+    def opens_team(self, problem: Problem) -> bool:
+        """Whether a call wakes a team of threads, so that its time depends on how busy the machine is."""
+        del problem
+        return False
+
+    def may_be_slow(self, problem: Problem) -> bool:
+        """Whether one call may cost many times the best, so that it is screened on a slice first."""
+        del problem
+        return False
