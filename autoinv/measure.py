@@ -1,0 +1,145 @@
+"""Timing calls against each other: interleaved, round by round. Knows no strategy.
+
+Ten samples each, one candidate after the other, name another winner in up to 44 % of repetitions
+whether the mean, the median or the minimum is compared; interleaving takes out the slow drift.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+Call = Callable[[], object]
+
+ROUND_PART_S = 1e-4
+"""How long one candidate runs in one round: long enough that the clock's own 50 ns do not count."""
+QUIET_SHARE = 0.9
+"""Share of the processor under which the thread was disturbed: idle 0.96 to 1.00, busy 0.31 to 0.96."""
+CLEAR_LEAD = 2.0
+"""A candidate this many times as fast as every other leads clearly ..."""
+CLEAR_ROUNDS = 3
+"""... and wins after this many quiet rounds running."""
+HOPELESS = 4.0
+"""A candidate this many times slower than the fastest is timed no further."""
+
+
+class Stopwatch:
+    """The clocks that a measurement reads; tests put their own in its place."""
+
+    def wall_s(self) -> float:
+        """Return seconds on a clock that only goes forward."""
+        return time.perf_counter()
+
+    def thread_s(self) -> float:
+        """Return processor seconds that this thread used."""
+        return time.thread_time()
+
+    def share(self, wall_s: float, thread_s: float) -> float:
+        """Return the share of the processor that the thread got, 1.0 where the clock cannot tell."""
+        resolution_s = time.get_clock_info("thread_time").resolution
+        return 1.0 if wall_s < 20 * resolution_s else thread_s / wall_s
+
+    def seconds(self, call: Call, repeats: int) -> float:
+        """Return seconds per call over so many calls in a row."""
+        started_s = self.wall_s()
+        for _ in range(repeats):
+            call()
+        return (self.wall_s() - started_s) / repeats
+
+
+class CudaStopwatch(Stopwatch):
+    """Times by events on the current stream; a kernel that still runs is waited for."""
+
+    def __init__(self, device: str) -> None:
+        self._device = torch.device(device)
+
+    def share(self, wall_s: float, thread_s: float) -> float:
+        """Return 1.0: while the thread waits for the GPU, its processor time says nothing."""
+        del wall_s, thread_s
+        return 1.0
+
+    def seconds(self, call: Call, repeats: int) -> float:
+        """Return seconds per call on the GPU's own clock."""
+        with torch.cuda.device(self._device):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()
+            begin.record()
+            for _ in range(repeats):
+                call()
+            end.record()
+            end.synchronize()
+            return float(begin.elapsed_time(end)) * 1e-3 / repeats
+
+
+@dataclass
+class Race:
+    """What a race measured: seconds per call, one number a round, for each candidate."""
+
+    rounds: dict[str, list[float]]
+    complete: bool = False
+    wall_s: float = 0.0
+    thread_s: float = 0.0
+    shares: list[float] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """How many rounds the fastest candidate ran."""
+        return max(map(len, self.rounds.values()), default=0)
+
+
+def thirds(times: Sequence[float]) -> list[Sequence[float]]:
+    """Split the rounds into three runs of about equal length, in order; empty ones are left out."""
+    size = len(times)
+    cuts = (0, size // 3, size - size // 3, size) if size >= 3 else (0, size)
+    return [times[a:b] for a, b in zip(cuts, cuts[1:], strict=False) if b > a]
+
+
+def race(
+    calls: Mapping[str, Call],
+    estimates_s: Mapping[str, float],
+    stopwatch: Stopwatch,
+    *,
+    deadline_s: float,
+    most_rounds: int,
+) -> Race:
+    """Time the calls against each other until one leads clearly, the rounds are done or time is up.
+
+    ``estimates_s`` is about how long each call takes, so that none is begun that would not end in time.
+    """
+    result = Race({name: [] for name in calls})
+    running = list(calls)
+    repeats = {name: max(1, round(ROUND_PART_S / max(estimates_s[name], 1e-7))) for name in calls}
+    leads = 0
+    while result.count < most_rounds:
+        wall_s, thread_s = stopwatch.wall_s(), stopwatch.thread_s()
+        turn = result.count % len(running)
+        for name in running[turn:] + running[:turn]:
+            if stopwatch.wall_s() + repeats[name] * estimates_s[name] > deadline_s:
+                return result
+            result.rounds[name].append(stopwatch.seconds(calls[name], repeats[name]))
+        wall_s, thread_s = stopwatch.wall_s() - wall_s, stopwatch.thread_s() - thread_s
+        result.wall_s += wall_s
+        result.thread_s += thread_s
+        result.shares.append(stopwatch.share(wall_s, thread_s))
+        leads = leads + 1 if _leads_clearly(result, running) else 0
+        if leads >= CLEAR_ROUNDS or len(running) == 1:
+            break
+        if result.count >= CLEAR_ROUNDS:
+            running = _still_in(result, running)
+    result.complete = True
+    return result
+
+
+def _leads_clearly(result: Race, running: Sequence[str]) -> bool:
+    newest = sorted(result.rounds[name][-1] for name in running)
+    return result.shares[-1] >= QUIET_SHARE and (len(newest) == 1 or newest[1] >= CLEAR_LEAD * newest[0])
+
+
+def _still_in(result: Race, running: Sequence[str]) -> list[str]:
+    """Drop what is hopeless: a candidate whose best round is many times the leader's median."""
+    leader_s = min(statistics.median(result.rounds[name]) for name in running)
+    return [name for name in running if min(result.rounds[name]) <= HOPELESS * leader_s]

@@ -1,0 +1,93 @@
+// The vector types of one instruction set, as GNU vector extensions.
+//
+// Why those and no library: GCC and Clang lower them to the set they compile for (masks, FMA and
+// permutes included), they need no dependency in the wheel's build, and one source serves SSE2,
+// AVX2, AVX-512 and NEON. Everything lives in a namespace of its own per set, so that no function
+// compiled for a wide set is ever linked into code that runs on a narrow machine.
+#pragma once
+
+#include <cstdint>
+
+#define AUTOINV_INLINE inline __attribute__((always_inline))
+
+namespace autoinv {
+namespace AUTOINV_SET {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+
+template <class T>
+struct Simd;
+
+template <>
+struct Simd<float> {
+  static constexpr int lanes = kVectorBytes / 4;
+  typedef float Vector __attribute__((vector_size(kVectorBytes)));
+  typedef float Unaligned __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
+  typedef int32_t Int __attribute__((vector_size(kVectorBytes)));
+  static constexpr int32_t magnitude_bits = 0x7fffffff;
+  static constexpr float epsilon = 0x1p-23f;
+  // Pivots outside these bounds are left to torch: their reciprocals, or products of a few of
+  // them, could leave the range of normal numbers.
+  static constexpr float smallest_pivot = 0x1p-120f;
+  static constexpr float largest_pivot = 0x1p120f;
+};
+
+template <>
+struct Simd<double> {
+  static constexpr int lanes = kVectorBytes / 8;
+  typedef double Vector __attribute__((vector_size(kVectorBytes)));
+  typedef double Unaligned __attribute__((vector_size(kVectorBytes), aligned(8), may_alias));
+  typedef int64_t Int __attribute__((vector_size(kVectorBytes)));
+  static constexpr int64_t magnitude_bits = 0x7fffffffffffffff;
+  static constexpr double epsilon = 0x1p-52;
+  static constexpr double smallest_pivot = 0x1p-1000;
+  static constexpr double largest_pivot = 0x1p1000;
+};
+
+template <class T>
+using Vector = typename Simd<T>::Vector;
+template <class T>
+using Mask = typename Simd<T>::Int;
+
+template <class T>
+AUTOINV_INLINE Vector<T> load(const T* from) {
+  return *reinterpret_cast<const typename Simd<T>::Unaligned*>(from);
+}
+
+template <class T>
+AUTOINV_INLINE void store(T* to, Vector<T> value) {
+  *reinterpret_cast<typename Simd<T>::Unaligned*>(to) = value;
+}
+
+template <class T>
+AUTOINV_INLINE Vector<T> broadcast(T value) {
+  return value - Vector<T>{};
+}
+
+template <class T>
+AUTOINV_INLINE Vector<T> magnitude(Vector<T> value) {
+  return (Vector<T>)((Mask<T>)value & Simd<T>::magnitude_bits);
+}
+
+// A compile-time loop: the arrays it indexes can then live in registers.
+template <int Value>
+struct Index {
+  static constexpr int value = Value;
+};
+
+template <int Begin, int End, class Body>
+AUTOINV_INLINE void unroll(Body body) {
+  if constexpr (Begin < End) {
+    body(Index<Begin>{});
+    unroll<Begin + 1, End>(body);
+  }
+}
+
+}  // namespace AUTOINV_SET
+}  // namespace autoinv

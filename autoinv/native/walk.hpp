@@ -1,0 +1,39 @@
+// Where each matrix of a strided batch starts.
+#pragma once
+
+#include "kernel.hpp"
+#include "simd.hpp"
+
+namespace autoinv {
+namespace AUTOINV_SET {
+
+template <class T>
+AUTOINV_INLINE const T* matrix_at(const Batch& batch, int64_t index) {
+  int64_t offset = 0;
+  if (batch.dims == 1) {  // no division for the common case
+    offset = index * batch.stride[0];
+  } else {
+    for (int d = batch.dims - 1; d >= 0; --d) {
+      offset += (index % batch.shape[d]) * batch.stride[d];
+      index /= batch.shape[d];
+    }
+  }
+  return static_cast<const T*>(batch.src) + offset;
+}
+
+// Copies one matrix of any strides into row-major order with `ld` elements a row.
+template <class T>
+inline void copy_matrix(const Batch& batch, const T* from, T* to, int ld) {
+  const int n = batch.n;
+  for (int r = 0; r < n; ++r) {
+    const T* row = from + r * batch.row_stride;
+    if (batch.column_stride == 1) {
+      for (int c = 0; c < n; ++c) to[r * ld + c] = row[c];
+    } else {
+      for (int c = 0; c < n; ++c) to[r * ld + c] = row[c * batch.column_stride];
+    }
+  }
+}
+
+}  // namespace AUTOINV_SET
+}  // namespace autoinv

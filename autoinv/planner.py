@@ -1,0 +1,171 @@
+"""What shall run for a problem: pin -> remembered -> neighbour -> tuned -> reference."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from autoinv import decisions, environment, pins, settings
+from autoinv.decisions import Decision, DecisionsFile
+from autoinv.errors import logger, warn_once
+from autoinv.operation import Operation, Strides
+from autoinv.problem import Problem
+from autoinv.strategies.base import Strategy
+from autoinv.tuner import stopwatch_for, tune
+
+Source = Literal["pin", "file", "neighbour", "tuned", "reference"]
+
+NEIGHBOUR_TUNINGS = 2
+"""A bucket of batch sizes that was tuned this often in one process serves its other sizes, quiet or not."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The strategy for a problem and where the knowledge comes from.
+
+    ``final`` is False for one that serves now but is to be asked for again at the next call.
+    """
+
+    strategy: Strategy
+    source: Source
+    why: str
+    decision: Decision | None = None
+    final: bool = True
+
+
+class Planner:
+    """Plans the problems of one operation."""
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
+        self._tuned: set[Problem] = set()
+        self._served: set[Problem] = set()
+        self._buckets: Counter[tuple[object, ...]] = Counter()
+        self.listeners: list[Callable[[Plan, float], None]] = []
+
+    def forget(self) -> None:
+        """Forget what this process tuned and served, so that it may be tuned anew."""
+        self._tuned.clear()
+        self._served.clear()
+        self._buckets.clear()
+
+    def known(self, problem: Problem) -> Plan:
+        """Return what would run without timing anything: what ``explain`` says."""
+        return self._pinned(problem) or self._remembered(problem) or self._neighbour(problem) or self._fallback(problem)
+
+    def plan(self, problem: Problem, strides: Strides, started_s: float) -> Plan:
+        """Return what shall run; tunes within what is left of the budget since ``started_s``."""
+        plan = self._pinned(problem)
+        if plan:
+            return plan
+        may_tune = settings.current().mode == "tune"
+        plan = self._remembered(problem)
+        if plan and plan.decision and may_tune and not plan.decision.settled and problem not in self._tuned:
+            if problem not in self._served:  # serves at once; the next call tunes again
+                self._served.add(problem)
+                return Plan(plan.strategy, plan.source, plan.why, plan.decision, final=False)
+            return self._tune(problem, strides, started_s, again=plan.decision) or plan
+        return (
+            plan
+            or self._neighbour(problem)
+            or (self._tune(problem, strides, started_s) if may_tune else None)
+            or self._fallback(problem)
+        )
+
+    def file(self, problem: Problem) -> DecisionsFile:
+        """Return the decisions of this problem's environment."""
+        return decisions.opened(settings.cache_dir(), environment.of(problem.device))
+
+    def warm(self, problem: Problem, strides: Strides, started_s: float, budget_s: float) -> Decision | None:
+        """Return this problem's own settled decision, tuning it when there is none; no neighbours."""
+        stored = self._remembered(problem)
+        if stored and stored.decision and stored.decision.settled:
+            return stored.decision
+        plan = self._tune(problem, strides, started_s, again=stored.decision if stored else None, budget_s=budget_s)
+        return plan.decision if plan else None
+
+    def _pinned(self, problem: Problem) -> Plan | None:
+        for name, where in (
+            (settings.current().strategy, "the strategy setting"),
+            (pins.opened_pins(settings.cache_dir()).get(problem), "a pin in pins-v1.json"),
+        ):
+            strategy = self.operation.strategy(name) if name else None
+            if strategy and strategy.supports(problem):
+                return Plan(strategy, "pin", f"pinned by {where}")
+            if name and not strategy and where.startswith("a pin"):
+                warn_once(
+                    f"unknown pin {name}",
+                    f"{problem.key} is pinned to {name!r}, which is no strategy of {self.operation.name}",
+                    f"The pin is ignored; unpin it or pin one of {', '.join(self.operation.names())}.",
+                )
+        return None
+
+    def _remembered(self, problem: Problem) -> Plan | None:
+        decision = self.file(problem).get(problem)
+        strategy = self.operation.strategy(decision.strategy) if decision else None
+        if decision is None or strategy is None or not strategy.supports(problem):
+            return None
+        here = problem in self._tuned
+        return Plan(strategy, "tuned" if here else "file", "tuned in this process" if here else "remembered", decision)
+
+    def _neighbour(self, problem: Problem) -> Plan | None:
+        worn = self._buckets[_bucket(problem)] >= NEIGHBOUR_TUNINGS
+        for decision in self.file(problem).neighbours(problem):
+            strategy = self.operation.strategy(decision.strategy)
+            good = worn or (decision.complete and not decision.contended)
+            if good and strategy and strategy.supports(problem):
+                return Plan(strategy, "neighbour", f"as decided for {decision.problem.key}", decision)
+        return None
+
+    def _fallback(self, problem: Problem) -> Plan:
+        mode = settings.current().mode
+        why = f"nothing is known of it and mode is {mode!r}" if mode != "tune" else "nothing is known of it yet"
+        return Plan(self.operation.reference(problem), "reference", why)
+
+    def _tune(
+        self,
+        problem: Problem,
+        strides: Strides,
+        started_s: float,
+        again: Decision | None = None,
+        budget_s: float | None = None,
+    ) -> Plan | None:
+        stopwatch = stopwatch_for(problem.device)
+        ends_s = started_s + (settings.current().budget if budget_s is None else budget_s)
+        left_s = ends_s - stopwatch.wall_s()
+        if left_s <= 0 or not _one_tuning.acquire(blocking=False):
+            return None
+        try:
+            decision = tune(
+                self.operation, problem, strides, left_s, stopwatch, tunings=again.tunings + 1 if again else 1
+            )
+        finally:
+            _one_tuning.release()
+        if decision is None:
+            return None
+        self._tuned.add(problem)
+        self._buckets[_bucket(problem)] += 1
+        self.file(problem).put(decision, max(0.0, ends_s - stopwatch.wall_s()))
+        strategy = self.operation.strategy(decision.strategy)
+        assert strategy is not None
+        plan = Plan(strategy, "tuned", "tuned in this process", decision)
+        logger.info("tuned %s: %s in %.1f ms", problem.key, decision.strategy, 1e3 * (stopwatch.wall_s() - started_s))
+        return plan
+
+
+def _bucket(problem: Problem) -> tuple[object, ...]:
+    matrices = tuple(shape[-2:] for shape in problem.shapes)
+    return (matrices, problem.dtype, problem.device, problem.threads, problem.layout, problem.batch.bit_length())
+
+
+_one_tuning = threading.Lock()
+"""Held while timing: two tunings at once would measure each other. Nobody ever waits for it."""
+
+
+def reset_after_fork() -> None:
+    """Give the child a lock that no vanished thread holds."""
+    global _one_tuning
+    _one_tuning = threading.Lock()

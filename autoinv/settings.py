@@ -1,0 +1,182 @@
+"""The five settings: default, then environment variable, then ``configure``, then ``using``.
+
+Settings are the process's, not the thread's: they steer a memo that all threads share.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autoinv.errors import logger, warn_once
+
+MODES = ("tune", "cached", "off")
+LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What autoinv goes by. ``budget`` is in seconds; ``cache_dir`` None means the user's cache dir."""
+
+    mode: str = "tune"
+    strategy: str | None = None
+    budget: float = 0.1
+    cache_dir: Path | None = None
+    log: str = "warning"
+
+
+def _mode(value: object) -> str:
+    if value not in MODES:
+        raise ValueError(f"mode is one of {', '.join(MODES)}, not {value!r}")
+    return str(value)
+
+
+def _strategy(value: object) -> str:
+    if not (isinstance(value, str) and value.isidentifier()):
+        raise ValueError(f"strategy is a strategy's name, such as native, not {value!r}")
+    return value
+
+
+def _budget(value: object) -> float:
+    try:
+        seconds = float(value)  # type: ignore[arg-type]  # whatever float() takes is a number to us
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"budget is a number of seconds, 0 or more, not {value!r}")
+    return seconds
+
+
+def _cache_dir(value: object) -> Path:
+    if not isinstance(value, str | os.PathLike) or not str(value).strip() or "\0" in str(value):
+        raise ValueError(f"cache_dir is the path of a folder, not {value!r}")
+    try:
+        return Path(value).expanduser().absolute()
+    except (RuntimeError, OSError) as error:  # no home to expand ~ to, or no working directory any more
+        raise ValueError(f"cache_dir {str(value)!r} cannot be made absolute: {error}") from None
+
+
+def _log(value: object) -> str:
+    if not isinstance(value, str) or value.lower() not in LEVELS:
+        raise ValueError(f"log is one of {', '.join(LEVELS)}, not {value!r}")
+    return value.lower()
+
+
+_PARSERS: Mapping[str, Callable[[object], object]] = {
+    "mode": _mode,
+    "strategy": _strategy,
+    "budget": _budget,
+    "cache_dir": _cache_dir,
+    "log": _log,
+}
+
+_lock = threading.RLock()
+_configured: dict[str, object] = {}
+_listeners: list[Callable[[], None]] = []
+
+
+def variable(name: str) -> str:
+    """Return the environment variable of a setting."""
+    return f"AUTOINV_{name.upper()}"
+
+
+def current() -> Settings:
+    """Return the settings in force."""
+    return resolved()[0]
+
+
+def resolved() -> tuple[Settings, dict[str, str]]:
+    """Return the settings in force, and each one's origin: default, environment or configure."""
+    values: dict[str, object] = {}
+    origins = dict.fromkeys(_PARSERS, "default")
+    for name, parse in _PARSERS.items():
+        text = os.environ.get(variable(name), "").strip()
+        if name in _configured:
+            values[name], origins[name] = _configured[name], "configure"
+        elif text:
+            try:
+                values[name], origins[name] = parse(text), "environment"
+            except ValueError as error:
+                warn_once(
+                    f"setting {name}",
+                    f"the environment variable {variable(name)} is ignored, because {error}",
+                    "The default is used; correct the variable or unset it.",
+                )
+    settings = replace(Settings(), **values)  # type: ignore[arg-type]  # each parser gives its field's type
+    if origins["log"] != "default":
+        logger.setLevel(getattr(logging, settings.log.upper()))
+    return settings, origins
+
+
+def check(changes: Mapping[str, object]) -> dict[str, object]:
+    """Return the changes with every value parsed; None stays None and means "no longer configured".
+
+    Raises:
+        ValueError: for a value that the setting does not take.
+        TypeError: for a name that is no setting.
+    """
+    unknown = sorted(set(changes) - set(_PARSERS))
+    if unknown:
+        raise TypeError(f"no setting is called {unknown[0]!r}; the settings are {', '.join(_PARSERS)}")
+    return {name: None if value is None else _PARSERS[name](value) for name, value in changes.items()}
+
+
+def configure(**changes: object) -> None:
+    """Set settings for this process; None returns one to its environment variable or default."""
+    parsed = check(changes)
+    with _lock:
+        for name, value in parsed.items():
+            if value is None:
+                _configured.pop(name, None)
+            else:
+                _configured[name] = value
+    _tell()
+
+
+@contextmanager
+def using(**changes: object) -> Iterator[Settings]:
+    """Set settings for this process while the block runs, then put back what they were."""
+    before = {name: _configured.get(name) for name in check(changes)}
+    configure(**changes)
+    try:
+        yield current()
+    finally:
+        configure(**before)
+
+
+def on_change(listener: Callable[[], None]) -> None:
+    """Call ``listener`` after every change of the settings."""
+    _listeners.append(listener)
+
+
+def _tell() -> None:
+    for listener in _listeners:
+        listener()
+
+
+def cache_dir() -> Path | None:
+    """Return the folder of the decisions, whether or not it exists; None when there is no such place."""
+    chosen = current().cache_dir
+    if chosen is not None:
+        return chosen
+    try:
+        import platformdirs  # 2.5 ms, and only needed without a configured folder
+
+        folder = Path(platformdirs.user_cache_dir("autoinv", appauthor=False))
+    except (ImportError, RuntimeError, OSError, KeyError):
+        folder = Path("~")
+    if folder.is_absolute() and "~" not in folder.parts:
+        return folder
+    # platformdirs up to 4.9.4 gives a literal ~/.cache without HOME, newer ones raise (platformdirs 416)
+    warn_once(
+        "no cache dir",
+        "there is no user cache dir here (is HOME set, XDG_CACHE_HOME absolute?), so decisions last only as long as this process",
+        "Set AUTOINV_CACHE_DIR to a folder that may be written.",
+    )
+    return None
