@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #define AUTOINV_INLINE inline __attribute__((always_inline))
+#define AUTOINV_LAMBDA __attribute__((always_inline))
 
 namespace autoinv {
 namespace AUTOINV_SET {

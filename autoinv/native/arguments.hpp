@@ -1,0 +1,36 @@
+// What a Python call asks for, checked.
+#pragma once
+
+#include <Python.h>
+
+#include "kernel.hpp"
+
+namespace autoinv {
+
+constexpr int kMaxDims = 64;  // torch's own limit
+
+struct Request {
+  Batch batch;
+  Dtype dtype;
+  int64_t count;  // matrices
+  int threads = 1;
+  bool repeated = false;  // one matrix, expanded to `count`
+  int64_t shape[kMaxDims];
+  int64_t stride[kMaxDims];
+};
+
+// Each returns false with a Python exception set.
+bool parse_integer(PyObject* object, int64_t& value);
+bool parse_address(PyObject* object, const void*& address);
+bool parse_dtype(PyObject* object, Dtype& dtype);
+bool parse_n(PyObject* object, int& n);
+bool parse_count(PyObject* object, int64_t& count);
+bool parse_threads(PyObject* object, int& threads);
+bool check_addresses(const void* const* addresses, int how_many);
+bool check_argument_count(const char* function, Py_ssize_t given, Py_ssize_t wanted);
+
+// (src, dst, dtype, n, batch[, threads]) and (src, dst, dtype, shape, stride[, threads])
+bool parse_contiguous(PyObject* const* args, Request& request);
+bool parse_strided(PyObject* const* args, Request& request);
+
+}  // namespace autoinv

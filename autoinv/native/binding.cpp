@@ -1,0 +1,207 @@
+// The Python module autoinv.native._native: addresses and sizes in, indices of doubtful matrices
+// out. On the stable ABI and without libtorch, so that one build serves every Python and torch.
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <cstring>
+
+#include "arguments.hpp"
+#include "isa.hpp"
+#include "kernel.hpp"
+#include "pool.hpp"
+
+namespace autoinv {
+namespace {
+
+// Above this, other Python threads may run meanwhile; below, handing over costs more than it gives.
+constexpr double kReleaseGilAboveNs = 50e3;
+
+double estimated_ns(int n, int64_t count) { return double(count) * (5 + 0.2 * n * n * n); }
+
+// New reference: None, or the flat indices as a list. Takes over the list.
+PyObject* to_python(Doubtful& doubtful) {
+  PyObject* result = nullptr;
+  if (doubtful.out_of_memory) {
+    PyErr_NoMemory();
+  } else if (doubtful.count == 0) {
+    Py_INCREF(Py_None);
+    result = Py_None;
+  } else {
+    result = PyList_New(static_cast<Py_ssize_t>(doubtful.count));
+    for (int64_t i = 0; result != nullptr && i < doubtful.count; ++i) {
+      PyObject* index = PyLong_FromLongLong(doubtful.index[i]);
+      if (index == nullptr || PyList_SetItem(result, static_cast<Py_ssize_t>(i), index) < 0) {
+        Py_DECREF(result);
+        result = nullptr;
+      }
+    }
+  }
+  release_doubtful(doubtful);
+  return result;
+}
+
+// Inverts the one matrix behind an expanded batch and writes it to every place.
+void invert_repeated(InvertFunction invert, const Request& request, Doubtful& doubtful) {
+  invert(request.batch, 0, 1, doubtful);
+  if (doubtful.count != 0) {
+    for (int64_t i = 1; i < request.count; ++i) add_doubtful(doubtful, i);
+    return;
+  }
+  const size_t bytes = size_t(request.batch.n) * request.batch.n * (request.dtype == Dtype::float32 ? 4 : 8);
+  char* dst = static_cast<char*>(request.batch.dst);
+  for (int64_t i = 1; i < request.count; ++i) std::memcpy(dst + size_t(i) * bytes, dst, bytes);
+}
+
+void invert(const Request& request, Doubtful& doubtful) {
+  const InvertFunction invert = current_set().invert[static_cast<int>(request.dtype)];
+  if (request.repeated) {
+    invert_repeated(invert, request, doubtful);
+  } else if (request.threads > 1) {
+    invert_in_parallel(invert, request.batch, request.count, request.threads, doubtful);
+  } else {
+    invert(request.batch, 0, request.count, doubtful);
+  }
+}
+
+PyObject* run(const Request& request) {
+  Doubtful doubtful;
+  if (request.batch.n == 0 || request.count == 0) return to_python(doubtful);
+  if (request.threads > 1 || estimated_ns(request.batch.n, request.count) > kReleaseGilAboveNs) {
+    PyThreadState* state = PyEval_SaveThread();
+    invert(request, doubtful);
+    PyEval_RestoreThread(state);
+  } else {
+    invert(request, doubtful);
+  }
+  return to_python(doubtful);
+}
+
+PyObject* inv(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  Request request;
+  if (!check_argument_count("inv", count, 5) || !parse_contiguous(args, request)) return nullptr;
+  return run(request);
+}
+
+PyObject* inv_strided(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  Request request;
+  if (!check_argument_count("inv_strided", count, 5) || !parse_strided(args, request)) return nullptr;
+  return run(request);
+}
+
+PyObject* inv_parallel(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  Request request;
+  if (!check_argument_count("inv_parallel", count, 6) || !parse_contiguous(args, request)) return nullptr;
+  if (!parse_threads(args[5], request.threads)) return nullptr;
+  return run(request);
+}
+
+PyObject* inv_parallel_strided(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  Request request;
+  if (!check_argument_count("inv_parallel_strided", count, 6) || !parse_strided(args, request)) return nullptr;
+  if (!parse_threads(args[5], request.threads)) return nullptr;
+  return run(request);
+}
+
+// (x, g, dst, dtype, n, batch)
+PyObject* gradient(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  const void* addresses[3];
+  Dtype dtype;
+  int n;
+  int64_t batch;
+  if (!check_argument_count("gradient", count, 6)) return nullptr;
+  for (int i = 0; i < 3; ++i) {
+    if (!parse_address(args[i], addresses[i])) return nullptr;
+  }
+  if (!parse_dtype(args[3], dtype) || !parse_n(args[4], n) || !parse_count(args[5], batch)) return nullptr;
+  if (n == 0 || batch == 0) Py_RETURN_NONE;
+  if (!check_addresses(addresses, 3)) return nullptr;
+  const GradientFunction function = current_set().gradient[static_cast<int>(dtype)];
+  PyThreadState* state = estimated_ns(n, batch) > kReleaseGilAboveNs ? PyEval_SaveThread() : nullptr;
+  function(addresses[0], addresses[1], const_cast<void*>(addresses[2]), n, batch);
+  if (state != nullptr) PyEval_RestoreThread(state);
+  Py_RETURN_NONE;
+}
+
+// (dtype, iterations)
+PyObject* measure_fma(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  Dtype dtype;
+  int64_t iterations;
+  if (!check_argument_count("measure_fma", count, 2)) return nullptr;
+  if (!parse_dtype(args[0], dtype) || !parse_integer(args[1], iterations)) return nullptr;
+  PyThreadState* state = PyEval_SaveThread();
+  const int64_t operations = current_set().measure_fma[static_cast<int>(dtype)](iterations);
+  PyEval_RestoreThread(state);
+  return PyLong_FromLongLong(operations);
+}
+
+PyObject* isa(PyObject*, PyObject*) { return PyUnicode_FromString(current_set().name); }
+
+PyObject* isas(PyObject*, PyObject*) {
+  const SetList list = runnable_sets();
+  PyObject* names = PyList_New(list.count);
+  for (int i = 0; names != nullptr && i < list.count; ++i) {
+    PyObject* name = PyUnicode_FromString(list.sets[i]->name);
+    if (name == nullptr || PyList_SetItem(names, i, name) < 0) {
+      Py_DECREF(names);
+      return nullptr;
+    }
+  }
+  return names;
+}
+
+PyObject* use_isa(PyObject*, PyObject* name) {
+  const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
+  if (text == nullptr) return nullptr;
+  if (!use_set(text)) {
+    PyErr_Format(PyExc_ValueError, "this machine cannot run an instruction set called %R", name);
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* build(PyObject*, PyObject*) {
+  PyObject* facts = Py_BuildValue("{s:s}", "compiler", AUTOINV_COMPILER);
+  const SetList list = compiled_sets();
+  for (int i = 0; facts != nullptr && i < list.count; ++i) {
+    PyObject* flags = PyUnicode_FromString(list.sets[i]->flags);
+    const bool stored = flags != nullptr && PyDict_SetItemString(facts, list.sets[i]->name, flags) == 0;
+    Py_XDECREF(flags);
+    if (!stored) {
+      Py_DECREF(facts);
+      return nullptr;
+    }
+  }
+  return facts;
+}
+
+template <class Function>
+PyCFunction erase(Function function) {  // METH_FASTCALL functions have another signature
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+PyMethodDef methods[] = {
+    {"inv", erase(inv), METH_FASTCALL, "inv(src, dst, dtype, n, batch) -> None or doubtful flat indices"},
+    {"inv_strided", erase(inv_strided), METH_FASTCALL,
+     "inv_strided(src, dst, dtype, shape, stride) -> None or doubtful flat indices"},
+    {"inv_parallel", erase(inv_parallel), METH_FASTCALL,
+     "inv_parallel(src, dst, dtype, n, batch, threads) -> None or doubtful flat indices"},
+    {"inv_parallel_strided", erase(inv_parallel_strided), METH_FASTCALL,
+     "inv_parallel_strided(src, dst, dtype, shape, stride, threads) -> None or doubtful flat indices"},
+    {"gradient", erase(gradient), METH_FASTCALL, "gradient(x, g, dst, dtype, n, batch): dst = -X^T G X^T"},
+    {"measure_fma", erase(measure_fma), METH_FASTCALL, "measure_fma(dtype, iterations) -> operations done"},
+    {"isa", isa, METH_NOARGS, "isa() -> the instruction set in use"},
+    {"isas", isas, METH_NOARGS, "isas() -> the compiled instruction sets that this machine can run"},
+    {"use_isa", use_isa, METH_O, "use_isa(name): use that instruction set from now on"},
+    {"build", build, METH_NOARGS, "build() -> compiler and flags of each instruction set"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_native", "SIMD kernels for batches of small matrices.", 0, methods, nullptr, nullptr,
+    nullptr, nullptr,
+};
+
+}  // namespace
+}  // namespace autoinv
+
+PyMODINIT_FUNC PyInit__native() { return PyModuleDef_Init(&autoinv::definition); }

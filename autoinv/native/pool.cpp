@@ -1,0 +1,177 @@
+#include "pool.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#ifndef _WIN32
+#include <pthread.h>
+#include <signal.h>
+#endif
+
+namespace autoinv {
+namespace {
+
+// One call's work. Shared, because a worker that wakes late still looks at the counter.
+struct Job {
+  InvertFunction invert;
+  Batch batch;
+  int64_t count;
+  int64_t chunk;
+  int64_t chunks;
+  std::atomic<int> seats;  // workers that may still join
+  std::atomic<int64_t> next{0};
+  std::mutex mutex;  // guards what follows
+  std::condition_variable all_finished;
+  int64_t finished = 0;
+  Doubtful doubtful;
+
+  void work() {
+    for (int64_t i = next++; i < chunks; i = next++) run(i);
+  }
+
+  void run(int64_t i) {
+    Doubtful found;
+    invert(batch, i * chunk, std::min(count, (i + 1) * chunk), found);
+    const std::lock_guard<std::mutex> lock(mutex);
+    for (int64_t d = 0; d < found.count; ++d) add_doubtful(doubtful, found.index[d]);
+    doubtful.out_of_memory |= found.out_of_memory;
+    release_doubtful(found);
+    if (++finished == chunks) all_finished.notify_all();
+  }
+
+  // Every chunk has been begun by now: work() took the last one, or found none left.
+  void wait_for_begun_chunks() {
+    std::unique_lock<std::mutex> lock(mutex);
+    all_finished.wait(lock, [this] { return finished == chunks; });
+  }
+};
+
+struct Pool {
+  std::atomic<bool> busy{false};
+  std::mutex mutex;  // guards what follows
+  std::condition_variable wake;
+  std::shared_ptr<Job> job;
+  uint64_t generation = 0;
+  int workers = 0;
+
+  void serve() {
+    uint64_t seen = 0;
+    for (;;) {
+      std::shared_ptr<Job> mine;
+      {
+        std::unique_lock<std::mutex> lock(mutex);
+        wake.wait(lock, [&] { return job != nullptr && generation != seen; });
+        seen = generation;
+        mine = job;
+      }
+      if (mine->seats.fetch_sub(1) > 0) mine->work();
+    }
+  }
+
+  void start_workers(int wanted) {
+    while (workers < wanted) {
+      try {
+        std::thread([this] { serve(); }).detach();
+      } catch (const std::system_error&) {
+        return;  // no more threads to be had: fewer help
+      }
+      ++workers;
+    }
+  }
+
+  void publish(const std::shared_ptr<Job>& next, int wanted) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    start_workers(wanted);
+    job = next;
+    ++generation;
+    if (wanted == 1 && workers == 1) wake.notify_one();
+    else wake.notify_all();
+  }
+
+  void withdraw() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    job.reset();
+  }
+};
+
+// Never destroyed: workers sleep in it when the process exits. A forked child has none of the
+// threads and perhaps a locked mutex, so it forgets the parent's pool and starts its own.
+std::atomic<Pool*> shared_pool{nullptr};
+
+void forget_pool() { shared_pool.store(nullptr); }
+
+#ifndef _WIN32
+// Signals are for the program's own threads.
+struct SignalsBlocked {
+  sigset_t before;
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+};
+#else
+struct SignalsBlocked {};
+#endif
+
+Pool& get_pool() {
+  Pool* pool = shared_pool.load();
+  if (pool != nullptr) return *pool;
+#ifndef _WIN32
+  static const int registered = pthread_atfork(nullptr, nullptr, forget_pool);
+  (void)registered;
+#endif
+  Pool* fresh = new Pool;
+  if (shared_pool.compare_exchange_strong(pool, fresh)) return *fresh;
+  delete fresh;  // another thread was first
+  return *pool;
+}
+
+// Whole blocks of lanes for small matrices, and some sixteen chunks a thread so that one that is
+// descheduled delays little.
+int64_t chunk_size(int n, int64_t count, int threads) {
+  const int64_t unit = n <= 16 ? 64 : 1;
+  const int64_t even = count / (int64_t{16} * threads);
+  return std::max(unit, even / unit * unit);
+}
+
+}  // namespace
+
+void invert_in_parallel(InvertFunction invert, const Batch& batch, int64_t count, int threads,
+                        Doubtful& doubtful) {
+  const int64_t chunk = chunk_size(batch.n, count, threads);
+  const int64_t chunks = (count + chunk - 1) / chunk;
+  const int workers = static_cast<int>(std::min<int64_t>(threads, chunks)) - 1;
+  if (workers < 1) return invert(batch, 0, count, doubtful);
+
+  Pool& pool = get_pool();
+  if (pool.busy.exchange(true)) return invert(batch, 0, count, doubtful);
+  const auto job = std::make_shared<Job>();
+  job->invert = invert;
+  job->batch = batch;
+  job->count = count;
+  job->chunk = chunk;
+  job->chunks = chunks;
+  job->seats = workers;
+  {
+    [[maybe_unused]] const SignalsBlocked blocked;
+    pool.publish(job, workers);
+  }
+  job->work();
+  job->wait_for_begun_chunks();
+  pool.withdraw();
+  pool.busy = false;
+
+  doubtful = job->doubtful;  // the list's owner from now on
+  job->doubtful = Doubtful{};
+  std::sort(doubtful.index, doubtful.index + doubtful.count);
+}
+
+}  // namespace autoinv
