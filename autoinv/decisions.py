@@ -1,0 +1,208 @@
+"""The decisions file: what this machine has learnt, shared between processes, one file an environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autoinv import errors, jsonfile, neighbours
+from autoinv.decision import MAX_TUNINGS, Decision, from_entry, winner
+from autoinv.problem import Problem
+
+if TYPE_CHECKING:
+    from autoinv.environment import Environment
+
+__all__ = ["MAX_TUNINGS", "Decision", "DecisionsFile", "file_name", "opened"]
+
+PREFIX = "decisions-v1-"
+SECTION = "decisions"
+
+
+def file_name(fingerprint: str) -> str:
+    """Return the name of the file of the environment with this fingerprint."""
+    return f"{PREFIX}{fingerprint}.json"
+
+
+class _View:
+    """One snapshot of the file; its entries are checked when they are first asked for."""
+
+    def __init__(self, snapshot: jsonfile.Snapshot, path: Path | None) -> None:
+        self.snapshot = snapshot
+        self.path = path
+        self.checked: dict[str, Decision | None] = {}
+
+    def get(self, key: str) -> Decision | None:
+        if key not in self.checked and key in self.snapshot.entries:
+            self.checked[key] = checked(key, self.snapshot.entries[key], self.path)
+        return self.checked.get(key)
+
+
+class DecisionsFile:
+    """The decisions of one environment: read when needed, without a lock; saved by merging under one.
+
+    Safe to use from any thread; a failure of the disk costs a warning, never an exception.
+    """
+
+    def __init__(self, folder: Path | None, environment: Environment) -> None:
+        """Prepare; no file is touched before something is asked."""
+        self.path = None if folder is None else folder / file_name(environment.fingerprint)
+        described = json.loads(json.dumps(environment.as_dict()))
+        header = {"environment": described}
+        self._file = None if self.path is None else jsonfile.JsonFile(self.path, SECTION, header)
+        self._view: _View | None = None
+        self._unsaved: dict[str, Decision] = {}
+        self._forgotten: dict[str, Decision] = {}
+        self._found: dict[Problem, Decision] = {}
+        self._saving = threading.Lock()
+
+    def get(self, problem: Problem) -> Decision | None:
+        """Return what was decided for exactly this problem; a known answer costs no I/O."""
+        found = self._found.get(problem)
+        if found is None:
+            self._look_again()
+            found = self._current(problem.key)
+            if found is not None:
+                self._found[problem] = found
+        return found
+
+    def neighbours(self, problem: Problem) -> list[Decision]:
+        """Return decisions for the same problem with about as many matrices, the nearest first."""
+        self._look_again()
+        near = neighbours.sorted_by_distance(problem, self._keys())
+        return [decision for key in near if (decision := self._current(key)) is not None]
+
+    def all(self) -> list[Decision]:
+        """Return every decision, sorted by key."""
+        self._look_again()
+        return [decision for key in sorted(self._keys()) if (decision := self._current(key)) is not None]
+
+    @property
+    def unsaved(self) -> int:
+        """How many changes could not be saved yet; they are tried again with the next one."""
+        return len(self._unsaved) + len(self._forgotten)
+
+    def put(self, decision: Decision, wait_s: float) -> bool:
+        """Remember a decision now and save it, with all that is unsaved; False when that must wait."""
+        return self.put_all([decision], wait_s)
+
+    def put_all(self, decisions: list[Decision], wait_s: float) -> bool:
+        """Remember and save several decisions in one go."""
+        for decision in map(Decision.storable, decisions):
+            key = decision.problem.key
+            kept = winner(self._current(key), decision)
+            self._unsaved[key] = kept
+            self._found[decision.problem] = kept
+        return self._save(wait_s)
+
+    def forget(self, predicate: Callable[[Problem], bool], wait_s: float) -> int:
+        """Drop the decisions whose problem is picked; return how many. ``unsaved`` tells whether it lasts."""
+        gone = [decision for decision in self.all() if predicate(decision.problem)]
+        for decision in gone:
+            key = decision.problem.key
+            self._unsaved.pop(key, None)
+            self._found.pop(decision.problem, None)
+            if self._view is not None and (stored := self._view.get(key)) is not None:
+                self._forgotten[key] = stored
+        if self._forgotten:
+            self._save(wait_s)
+        return len(gone)
+
+    def renew_lock(self) -> None:
+        """Replace the lock between threads: a forked child has not the thread that may hold it."""
+        self._saving = threading.Lock()
+
+    def _keys(self) -> set[str]:
+        stored = () if self._view is None else self._view.snapshot.entries
+        return {*stored, *self._unsaved}
+
+    def _current(self, key: str) -> Decision | None:
+        if (unsaved := self._unsaved.get(key)) is not None:
+            return unsaved
+        stored = None if self._view is None else self._view.get(key)
+        return None if stored is not None and self._forgotten.get(key) == stored else stored
+
+    def _look_again(self) -> None:
+        if self._file is not None and (self._view is None or self._file.changed_since(self._view.snapshot)):
+            self._show(self._file.load())
+
+    def _show(self, snapshot: jsonfile.Snapshot) -> None:
+        self._view = _View(snapshot, self.path)
+        self._found = {}
+
+    def _save(self, wait_s: float) -> bool:
+        if self._file is None:  # settings.cache_dir has said why
+            return False
+        deadline_s = time.monotonic() + wait_s
+        saving = self._saving
+        if not saving.acquire(timeout=max(0.0, min(wait_s, threading.TIMEOUT_MAX))):
+            return False
+        try:
+            return self._save_alone(self._file, deadline_s - time.monotonic())
+        finally:
+            saving.release()
+
+    def _save_alone(self, file: jsonfile.JsonFile, wait_s: float) -> bool:
+        added, gone = dict(self._unsaved), dict(self._forgotten)
+        snapshot = file.update(lambda entries: merged(entries, added, gone, self.path), wait_s)
+        if snapshot is None:
+            return False
+        self._show(snapshot)
+        for waiting, done in ((self._unsaved, added), (self._forgotten, gone)):
+            for key, decision in done.items():
+                if waiting.get(key) is decision:
+                    del waiting[key]
+        return True
+
+
+def merged(
+    entries: jsonfile.Entries, added: dict[str, Decision], gone: dict[str, Decision], path: Path | None
+) -> dict[str, object]:
+    """Return the new entries: the good ones that were there, less those forgotten, ours where they win."""
+    kept: dict[str, object] = {}
+    stored: dict[str, Decision] = {}
+    for key, entry in entries.items():
+        decision = checked(key, entry, path)
+        if decision is not None and gone.get(key) != decision:
+            stored[key] = decision
+            kept[key] = entry
+    for key, decision in added.items():
+        best = winner(stored.get(key), decision)
+        if best is not stored.get(key):
+            kept[key] = best.entry()
+    return kept
+
+
+def checked(key: str, entry: object, path: Path | None) -> Decision | None:
+    """Return the decision in an entry; None, and one warning, when it is a bad one."""
+    try:
+        return from_entry(key, entry)
+    except ValueError as error:
+        errors.warn_once(
+            "bad entry",
+            f"{path} holds a bad entry, {key[:80]!r}: {error}",
+            "It is ignored, and dropped with the next save; `python -m autoinv.tune verify` lists all.",
+        )
+        return None
+
+
+_opened: dict[tuple[Path | None, str], DecisionsFile] = {}
+
+
+def opened(folder: Path | None, environment: Environment) -> DecisionsFile:
+    """Return this process's one object for the file of this environment in this folder."""
+    where = (folder, environment.fingerprint)
+    return _opened.setdefault(where, _opened.get(where) or DecisionsFile(folder, environment))
+
+
+def _after_fork_in_child() -> None:
+    for file in _opened.values():
+        file.renew_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

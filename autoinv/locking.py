@@ -1,0 +1,104 @@
+"""The lock between processes that write the same file: waited for briefly, never trusted to work."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+_POLL_S = 0.005
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EINTR})
+"""Errors that say "not now"; any other says that locks do not work here."""
+
+
+class Lock(Enum):
+    """What became of the wish for a lock; true only when it is held."""
+
+    HELD = "held"
+    BUSY = "busy"
+    """Another process holds it, or this one is short of something: try again with the next decision."""
+    BROKEN = "broken"
+    """Locks do not work here: go on without, the replace is atomic all the same."""
+
+    def __bool__(self) -> bool:
+        """Whether the lock is held."""
+        return self is Lock.HELD
+
+
+class _Loading:
+    """Whether a thread is importing filelock right now, and whether this process may."""
+
+    now = False
+    forbidden = False
+
+
+def _after_fork_in_child() -> None:
+    # An import that another thread had begun stays begun in the child: the next would wait for it for ever.
+    _Loading.forbidden = _Loading.forbidden or _Loading.now
+    _Loading.now = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+@contextlib.contextmanager
+def locked(path: Path, wait_s: float) -> Iterator[Lock]:
+    """Hold the lock at ``path`` in the block, or say why not; wait at most ``wait_s``, never raise."""
+    state, lock = _acquire(path, wait_s)
+    try:
+        yield state
+    finally:
+        if lock is not None:
+            with contextlib.suppress(Exception):
+                lock.release()
+
+
+def _acquire(path: Path, wait_s: float) -> tuple[Lock, BaseFileLock | None]:
+    deadline_s = time.monotonic() + wait_s
+    if not _is_ours_to_open(path) or _Loading.forbidden:
+        return Lock.BROKEN, None
+    try:
+        make, timeout = _filelock()
+        # Made anew each time: one made before a fork is refused by filelock 3.30 and newer. Releases without
+        # fallback_to_soft ignore it; a soft lock would outlive a killed holder.
+        lock = make(str(path), mode=0o600, fallback_to_soft=False)
+        try:
+            lock.acquire(timeout=max(0.0, deadline_s - time.monotonic()), poll_interval=_POLL_S)
+        except timeout:
+            return Lock.BUSY, None
+    except OSError as error:
+        return (Lock.BUSY if error.errno in _SHORTAGES else Lock.BROKEN), None
+    except Exception:  # by version: NotImplementedError, RuntimeError, a warning made an error
+        return Lock.BROKEN, None
+    return Lock.HELD, lock
+
+
+def _is_ours_to_open(path: Path) -> bool:
+    """Whether a lock would touch nothing else: no link (old releases truncate it), FIFO or folder."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+
+
+def _filelock() -> tuple[type[BaseFileLock], type[Exception]]:
+    _Loading.now = True
+    try:
+        from filelock import FileLock, Timeout  # here: 20 ms that a reader never pays
+
+        return FileLock, Timeout
+    finally:
+        _Loading.now = False

@@ -1,0 +1,155 @@
+"""The pins file: the strategies that a person chose. No environment, thread count or layout changes them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+from autoinv import errors, jsonfile
+from autoinv.decision import check_created, check_name
+from autoinv.problem import Problem
+
+FILE_NAME = "pins-v1.json"
+SECTION = "pins"
+
+
+def pin_key(problem: Problem) -> str:
+    """Return what a pin holds for: a problem's key without threads and layout."""
+    return problem.key.rsplit("/", 2)[0]
+
+
+def check_pin(key: str, entry: object) -> str:
+    """Return the strategy of an entry of the pins file.
+
+    Raises:
+        ValueError: with the reason, when anything in it is not what it should be.
+    """
+    if not isinstance(entry, dict):
+        raise ValueError("it is no object")
+    if len(key) > 400:
+        raise ValueError("its key is too long")
+    Problem.parse(f"{key}/threads=1/contiguous")
+    check_created(entry.get("created"))
+    return check_name(entry.get("strategy"))
+
+
+class PinsFile:
+    """The pins of a folder. Safe to use from any thread; what cannot be saved holds for this process."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """Prepare; no file is touched before something is asked."""
+        self.path = None if folder is None else folder / FILE_NAME
+        self._file = None if self.path is None else jsonfile.JsonFile(self.path, SECTION, {})
+        self._snapshot: jsonfile.Snapshot | None = None
+        self._stored: dict[str, str] = {}
+        self._unsaved: dict[str, str | None] = {}
+        self._saving = threading.Lock()
+
+    def get(self, problem: Problem) -> str | None:
+        """Return the strategy that this problem is pinned to; looks at the file when it changed."""
+        return self._current().get(pin_key(problem))
+
+    def all(self) -> dict[str, str]:
+        """Return every pin: strategy by key, sorted."""
+        return dict(sorted(self._current().items()))
+
+    def set(self, problem: Problem, strategy: str, wait_s: float) -> bool:
+        """Pin a problem, at once in this process; False when it could not be saved.
+
+        Raises:
+            ValueError: when the name is no strategy's.
+        """
+        return self.set_all({pin_key(problem): check_name(strategy)}, wait_s)
+
+    def remove(self, problem: Problem, wait_s: float) -> bool:
+        """Unpin a problem, at once in this process; False when that could not be saved."""
+        return self.set_all({pin_key(problem): None}, wait_s)
+
+    def set_all(self, changes: Mapping[str, str | None], wait_s: float) -> bool:
+        """Pin, or unpin where the strategy is None, several keys in one go."""
+        self._unsaved.update(changes)
+        if self._file is None:
+            return False
+        deadline_s = time.monotonic() + wait_s
+        saving = self._saving
+        if not saving.acquire(timeout=max(0.0, min(wait_s, threading.TIMEOUT_MAX))):
+            return False
+        try:
+            return self._save(self._file, deadline_s - time.monotonic())
+        finally:
+            saving.release()
+
+    def renew_lock(self) -> None:
+        """Replace the lock between threads: a forked child has not the thread that may hold it."""
+        self._saving = threading.Lock()
+
+    def _save(self, file: jsonfile.JsonFile, wait_s: float) -> bool:
+        changes = dict(self._unsaved)
+        snapshot = file.update(lambda entries: _changed(entries, changes, self.path), wait_s)
+        if snapshot is None:
+            return False
+        self._show(snapshot)
+        for key, strategy in changes.items():
+            if key in self._unsaved and self._unsaved[key] == strategy:
+                del self._unsaved[key]
+        return True
+
+    def _current(self) -> dict[str, str]:
+        if self._file is not None and (self._snapshot is None or self._file.changed_since(self._snapshot)):
+            self._show(self._file.load())
+        if not self._unsaved:
+            return self._stored
+        both = {**self._stored, **self._unsaved}
+        return {key: strategy for key, strategy in both.items() if strategy is not None}
+
+    def _show(self, snapshot: jsonfile.Snapshot) -> None:
+        self._stored = {key: entry["strategy"] for key, entry in _good(snapshot.entries, self.path).items()}
+        self._snapshot = snapshot
+
+
+def _good(entries: jsonfile.Entries, path: Path | None) -> dict[str, dict[str, str]]:
+    good: dict[str, dict[str, str]] = {}
+    for key, entry in entries.items():
+        try:
+            good[key] = {"strategy": check_pin(key, entry), "created": entry["created"]}  # type: ignore[index]
+        except ValueError as error:
+            errors.warn_once(
+                "bad pin",
+                f"{path} holds a bad pin, {key[:80]!r}: {error}",
+                "Such pins are ignored, and dropped with the next change; pin anew what is missing.",
+            )
+    return good
+
+
+def _changed(
+    entries: jsonfile.Entries, changes: Mapping[str, str | None], path: Path | None
+) -> dict[str, object]:
+    new: dict[str, object] = dict(_good(entries, path))
+    created = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for key, strategy in changes.items():
+        old = new.pop(key, None)
+        if strategy is not None:
+            same = isinstance(old, dict) and old["strategy"] == strategy
+            new[key] = old if same else {"strategy": strategy, "created": created}
+    return new
+
+
+_opened: dict[Path | None, PinsFile] = {}
+
+
+def opened_pins(folder: Path | None) -> PinsFile:
+    """Return this process's one object for the pins in this folder."""
+    return _opened.setdefault(folder, _opened.get(folder) or PinsFile(folder))
+
+
+def _after_fork_in_child() -> None:
+    for file in _opened.values():
+        file.renew_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
