@@ -1,0 +1,60 @@
+"""PyTorch's own LU, and what every strategy of ``inv`` shares around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from autoinv.problem import Problem
+
+inv = torch.linalg.inv  # captured at import, so that a patched torch never calls itself
+inv_ex = torch.linalg.inv_ex
+
+BROKEN_ABOVE_N = 128
+"""With several threads torch's batched LU on the CPU fails beyond this size.
+
+Source: https://github.com/pytorch/pytorch/issues/181570; n = 140 was still right, 150 and 151 were not.
+"""
+
+
+def batched_is_broken(problem: Problem) -> bool:
+    """Whether PyTorch's batched call raises, hangs or lies on this problem."""
+    return problem.on_cpu and problem.batch > 1 and problem.n > BROKEN_ABOVE_N and problem.threads > 1
+
+
+def inv_into(A: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Write the inverse into ``out``, which is contiguous and may be ``A``; return it."""
+    # Torch solves in place where out is column-major, as contiguous 1x1 are: then inv(A, out=A) is all ones.
+    return inv(A, out=out) if A.shape[-1] > 1 else out.copy_(inv(A))
+
+
+def raise_if_singular(info: torch.Tensor, *, is_matrix: bool) -> None:
+    """Let torch raise for the first non-zero of the flat ``info``, in its own class and words.
+
+    Raises:
+        torch.linalg.LinAlgError: as ``torch.linalg.inv`` does, naming the flat index in the batch.
+    """
+    torch._linalg_check_errors(info, "linalg.inv", is_matrix=is_matrix)
+
+
+def repair(A: torch.Tensor, X: torch.Tensor, doubtful: Sequence[int] | torch.Tensor) -> None:
+    """Put LU's inverses of the ``doubtful`` matrices of ``A`` into ``X``, both ``(*, n, n)``.
+
+    ``doubtful`` holds flat indices. ``X`` is contiguous; it may be ``A`` if those matrices are intact.
+
+    Raises:
+        torch.linalg.LinAlgError: when LU calls one of them singular.
+    """
+    if not A.is_cpu:
+        # There the batch size decides which library factors: only the whole batch is torch's own answer.
+        X.copy_(inv(A))
+        return
+    n = A.shape[-1]
+    matrices = A.reshape(-1, n, n)
+    index = torch.as_tensor(doubtful, device=A.device)
+    inverse, info = inv_ex(matrices.index_select(0, index))
+    if info.any():
+        every = torch.zeros(len(matrices), dtype=info.dtype, device=A.device).index_copy_(0, index, info)
+        raise_if_singular(every, is_matrix=A.dim() == 2)
+    X.view(-1, n, n).index_copy_(0, index, inverse)

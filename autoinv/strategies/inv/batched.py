@@ -1,0 +1,36 @@
+"""``batched``: PyTorch's own call, the reference."""
+
+from __future__ import annotations
+
+import torch
+
+from autoinv.problem import Problem
+from autoinv.strategies.base import Run, Strategy
+from autoinv.strategies.inv._lu import batched_is_broken, inv, inv_into
+
+
+class Batched(Strategy):
+    """``torch.linalg.inv``, its column-major matrices copied into contiguous ones."""
+
+    name = "batched"
+
+    def supports(self, problem: Problem) -> bool:
+        """Everything but what torch itself gets wrong."""
+        return not batched_is_broken(problem)
+
+    def bind(self, problem: Problem) -> Run:
+        """Return the call; nothing about it depends on the problem."""
+        del problem
+        return _run
+
+    def opens_team(self, problem: Problem) -> bool:
+        """On the CPU the factorisation of a batch is always parallel, however small.
+
+        Source: https://github.com/pytorch/pytorch/pull/93037 (a ``min`` where ``max`` was meant).
+        """
+        return problem.on_cpu and problem.threads > 1
+
+
+def _run(A: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    # Not inv(A.mT).mT, contiguous for free: it swaps the left and the right residual.
+    return inv(A).contiguous() if out is None else inv_into(A, out)
