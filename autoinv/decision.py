@@ -75,8 +75,6 @@ def from_entry(key: str, entry: object) -> Decision:
     Raises:
         ValueError: with the reason, when anything in it is not what it should be.
     """
-    if len(key) > _MAX_KEY_CHARACTERS:
-        raise ValueError("its key is too long")
     if not isinstance(entry, dict):
         raise ValueError("it is no object")
     seconds, rejected = entry.get("seconds"), entry.get("rejected")
@@ -84,7 +82,7 @@ def from_entry(key: str, entry: object) -> Decision:
     if not isinstance(complete, bool) or not isinstance(contended, bool):
         raise ValueError("complete or contended is neither true nor false")
     return Decision(
-        Problem.parse(key),
+        Problem.parse(check_key(key)),
         check_name(entry.get("strategy")),
         _checked_seconds(seconds),
         _checked_reasons(rejected),
@@ -94,6 +92,17 @@ def from_entry(key: str, entry: object) -> Decision:
         _checked_count(entry, "tunings", 1),
         check_created(entry.get("created")),
     )
+
+
+def check_key(key: str) -> str:
+    """Return a key.
+
+    Raises:
+        ValueError: when it is longer than any problem needs.
+    """
+    if len(key) > _MAX_KEY_CHARACTERS:
+        raise ValueError("its key is too long")
+    return key
 
 
 def check_name(name: object) -> str:

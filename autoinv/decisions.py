@@ -51,10 +51,11 @@ class DecisionsFile:
     def __init__(self, folder: Path | None, environment: Environment) -> None:
         """Prepare; no file is touched before something is asked."""
         self.path = None if folder is None else folder / file_name(environment.fingerprint)
-        described = json.loads(json.dumps(environment.as_dict()))
-        header = {"environment": described}
+        self.environment: dict[str, object] = json.loads(json.dumps(environment.as_dict()))
+        header = {"environment": self.environment}
         self._file = None if self.path is None else jsonfile.JsonFile(self.path, SECTION, header)
         self._view: _View | None = None
+        self._good: jsonfile.Entries = {}
         self._unsaved: dict[str, Decision] = {}
         self._forgotten: dict[str, Decision] = {}
         self._found: dict[Problem, Decision] = {}
@@ -65,9 +66,10 @@ class DecisionsFile:
         found = self._found.get(problem)
         if found is None:
             self._look_again()
+            cache = self._found  # a thread that reloads meanwhile starts another one
             found = self._current(problem.key)
             if found is not None:
-                self._found[problem] = found
+                cache[problem] = found
         return found
 
     def neighbours(self, problem: Problem) -> list[Decision]:
@@ -118,7 +120,7 @@ class DecisionsFile:
 
     def _keys(self) -> set[str]:
         stored = () if self._view is None else self._view.snapshot.entries
-        return {*stored, *self._unsaved}
+        return {*stored, *self._unsaved.copy()}
 
     def _current(self, key: str) -> Decision | None:
         if (unsaved := self._unsaved.get(key)) is not None:
@@ -148,9 +150,10 @@ class DecisionsFile:
 
     def _save_alone(self, file: jsonfile.JsonFile, wait_s: float) -> bool:
         added, gone = dict(self._unsaved), dict(self._forgotten)
-        snapshot = file.update(lambda entries: merged(entries, added, gone, self.path), wait_s)
+        snapshot = file.update(lambda entries: merged(entries, self._good, added, gone, self.path), wait_s)
         if snapshot is None:
             return False
+        self._good = snapshot.entries
         self._show(snapshot)
         for waiting, done in ((self._unsaved, added), (self._forgotten, gone)):
             for key, decision in done.items():
@@ -160,19 +163,27 @@ class DecisionsFile:
 
 
 def merged(
-    entries: jsonfile.Entries, added: dict[str, Decision], gone: dict[str, Decision], path: Path | None
+    entries: jsonfile.Entries,
+    good: jsonfile.Entries,
+    added: dict[str, Decision],
+    gone: dict[str, Decision],
+    path: Path | None,
 ) -> dict[str, object]:
-    """Return the new entries: the good ones that were there, less those forgotten, ours where they win."""
+    """Return the new entries: the good ones that were there, less those forgotten, ours where they win.
+
+    ``good`` are entries that this process has checked before: checking costs 10 us, comparing a tenth of it.
+    """
     kept: dict[str, object] = {}
-    stored: dict[str, Decision] = {}
     for key, entry in entries.items():
-        decision = checked(key, entry, path)
-        if decision is not None and gone.get(key) != decision:
-            stored[key] = decision
+        if (key in good and good[key] == entry) or checked(key, entry, path) is not None:
             kept[key] = entry
+    for key, decision in gone.items():
+        if key in kept and from_entry(key, kept[key]) == decision:
+            del kept[key]
     for key, decision in added.items():
-        best = winner(stored.get(key), decision)
-        if best is not stored.get(key):
+        stored = from_entry(key, kept[key]) if key in kept else None
+        best = winner(stored, decision)
+        if best is not stored:
             kept[key] = best.entry()
     return kept
 

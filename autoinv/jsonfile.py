@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoinv import errors, locking, storage
+from autoinv import errors, jsontext, locking, storage
 
-SCHEMA = 1
-MAX_BYTES = 16 << 20
-MAX_ENTRIES = 20_000
-
-Entries = Mapping[str, object]
+Entries = jsontext.Entries
 _AGAIN: storage.Identity = (-1, -1, -1)
 _swept: set[Path] = set()
-
-
-class CorruptError(ValueError):
-    """Content that is no file of ours: to be set aside."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +43,17 @@ class JsonFile:
         except storage.UnusableError as fault:
             self._tell_unusable(fault)
             return Snapshot(_AGAIN if fault.transient else identity, {})
-        except CorruptError as fault:
-            with locking.locked(self._lock_path, 0.0) as lock:
-                if lock is not locking.Lock.BUSY:  # else its holder is about to see for itself
-                    self._set_aside_if_bad(fault)
-            return Snapshot(identity, {})
+        except jsontext.CorruptError:
+            return self._load_corrupt(identity)
+
+    def _load_corrupt(self, identity: storage.Identity | None) -> Snapshot:
+        with locking.locked(lock_path(self.path), 0.0) as lock:
+            if lock is not locking.Lock.BUSY:  # else its holder is about to see for itself
+                try:
+                    self._mended()
+                except storage.UnusableError as fault:
+                    self._tell_unusable(fault)
+        return Snapshot(identity, {})
 
     def update(self, change: Callable[[Entries], dict[str, object]], wait_s: float) -> Snapshot | None:
         """Lock, read again, change, replace. Return the new content, or None when nothing could be saved."""
@@ -65,7 +62,7 @@ class JsonFile:
         except OSError as error:
             self._tell_unsaved(error)
             return None
-        with locking.locked(self._lock_path, wait_s) as lock:
+        with locking.locked(lock_path(self.path), wait_s) as lock:
             if lock is locking.Lock.BUSY:
                 errors.logger.info("the lock of %s is held by another process; saving later", self.path)
                 return None
@@ -73,16 +70,9 @@ class JsonFile:
 
     def _update_locked(self, change: Callable[[Entries], dict[str, object]]) -> Snapshot | None:
         try:
-            try:
-                old = self._read()
-            except FileNotFoundError:
-                old = {}
-            except CorruptError as fault:
-                old = {}
-                if not self._set_aside_if_bad(fault):
-                    return None
+            old = self._mended()
             new = change(old)
-            entries, data = fitting(old, new, self.section, self.header)
+            entries, data = jsontext.fitting(old, new, self.section, self.header)
             storage.replace(self.path, data)
         except storage.UnusableError as fault:
             self._tell_unusable(fault)
@@ -95,35 +85,36 @@ class JsonFile:
             storage.sweep(self.path.parent)
         return Snapshot(storage.identity(self.path), entries)
 
-    @property
-    def _lock_path(self) -> Path:
-        return self.path.with_name(self.path.name + ".lock")
-
     def _read(self) -> Entries:
-        document = parse(storage.read(self.path, MAX_BYTES))
+        document = jsontext.parse(storage.read(self.path, jsontext.MAX_BYTES))
         for name, value in self.header.items():
             if document.get(name) != value:
                 raise storage.UnusableError(f"its {name} is not this one's: it was made elsewhere")
-        return entries_of(document, self.section)
+        return jsontext.entries_of(document, self.section)
 
-    def _set_aside_if_bad(self, fault: CorruptError) -> bool:
-        """Set the file aside unless a good one has taken its place meanwhile."""
+    def _mended(self) -> Entries:
+        """Return what the file holds; a bad one is set aside. To be called with the lock, where locks work.
+
+        Raises:
+            UnusableError: when it must be left alone, or cannot be set aside.
+        """
         try:
-            self._read()
-        except CorruptError:
+            return self._read()
+        except FileNotFoundError:
+            return {}
+        except jsontext.CorruptError as fault:
             try:
                 aside = storage.set_aside(self.path)
             except OSError as error:
-                self._tell_unsaved(error)
-                return False
+                raise storage.UnusableError(
+                    f"it is damaged ({fault}) and cannot be set aside ({error})"
+                ) from error
             errors.warn_once(
                 f"{self.section} file corrupt",
                 f"{self.path} is damaged ({fault}) and was set aside as {aside.name}",
                 "A new one is started. Delete the damaged one when you have looked at it.",
             )
-        except (OSError, storage.UnusableError):
-            return False
-        return True
+            return {}
 
     def _tell_unusable(self, fault: storage.UnusableError) -> None:
         errors.warn_once(
@@ -140,67 +131,6 @@ class JsonFile:
         )
 
 
-def parse(data: bytes) -> dict[str, object]:
-    """Return the document in these bytes.
-
-    Raises:
-        CorruptError: when they hold none of ours.
-        storage.UnusableError: when a newer autoinv wrote it.
-    """
-    try:
-        document = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise CorruptError(f"no JSON: {type(error).__name__}") from error
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if type(schema) is not int or schema < SCHEMA:
-        raise CorruptError("no schema number")
-    if schema > SCHEMA:
-        raise storage.UnusableError(f"a newer autoinv wrote it (schema {schema}, this one knows {SCHEMA})")
-    return dict(document)
-
-
-def entries_of(document: Mapping[str, object], section: str) -> dict[str, object]:
-    """Return the named section.
-
-    Raises:
-        CorruptError: when it is missing or no object.
-    """
-    entries = document.get(section)
-    if not isinstance(entries, dict):
-        raise CorruptError(f"no {section} in it")
-    return entries
-
-
-def fitting(old: Entries, new: Entries, section: str, header: Mapping[str, object]) -> tuple[Entries, bytes]:
-    """Return the entries that fit into one file, and its bytes; the oldest go, what was just added stays."""
-    count = min(len(new), MAX_ENTRIES)
-    while True:
-        entries = new if count == len(new) else _newest(old, new, count)
-        data = serialised({**header, "schema": SCHEMA, section: entries})
-        if len(data) <= MAX_BYTES:
-            return entries, data
-        count = count * 3 // 4
-
-
-def _newest(old: Entries, new: Entries, count: int) -> Entries:
-    def rank(key: str) -> tuple[bool, str]:
-        entry = new[key]
-        created = entry.get("created") if isinstance(entry, dict) else None
-        return (new[key] != old.get(key), str(created))
-
-    return {key: new[key] for key in sorted(new, key=rank, reverse=True)[:count]}
-
-
-def serialised(document: Mapping[str, object]) -> bytes:
-    """Write a document with sorted keys and one line an entry: people read, search and compare it."""
-    encode = json.JSONEncoder(sort_keys=True, allow_nan=False).encode
-    separator = ",\n"
-    sections: list[str] = []
-    for name in sorted(document):
-        value = document[name]
-        if isinstance(value, Mapping) and value:
-            lines = separator.join(f"  {encode(key)}: {encode(value[key])}" for key in sorted(value))
-            sections.append(f" {encode(name)}: {{\n{lines}\n }}")
-        else:
-            sections.append(f" {encode(name)}: {encode(value)}")
-    return f"{{\n{separator.join(sections)}\n}}\n".encode()
+def lock_path(path: Path) -> Path:
+    """Return where the lock of a file is."""
+    return path.with_name(path.name + ".lock")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 _POLL_S = 0.005
-_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EINTR})
-"""Errors that say "not now"; any other says that locks do not work here."""
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors that say "not now"; any other says that locks do not work here. (A full disk fails the save itself.)"""
 
 
 class Lock(Enum):

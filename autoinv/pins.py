@@ -10,11 +10,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from autoinv import errors, jsonfile
-from autoinv.decision import check_created, check_name
+from autoinv.decision import check_created, check_key, check_name
 from autoinv.problem import Problem
 
 FILE_NAME = "pins-v1.json"
 SECTION = "pins"
+
+Pin = dict[str, str]
+"""What stands in the file under a key: strategy and created."""
+Pins = dict[str, Pin]
 
 
 def pin_key(problem: Problem) -> str:
@@ -22,19 +26,16 @@ def pin_key(problem: Problem) -> str:
     return problem.key.rsplit("/", 2)[0]
 
 
-def check_pin(key: str, entry: object) -> str:
-    """Return the strategy of an entry of the pins file.
+def check_pin(key: str, entry: object) -> Pin:
+    """Return the pin in an entry of the pins file.
 
     Raises:
         ValueError: with the reason, when anything in it is not what it should be.
     """
     if not isinstance(entry, dict):
         raise ValueError("it is no object")
-    if len(key) > 400:
-        raise ValueError("its key is too long")
-    Problem.parse(f"{key}/threads=1/contiguous")
-    check_created(entry.get("created"))
-    return check_name(entry.get("strategy"))
+    Problem.parse(f"{check_key(key)}/threads=1/contiguous")
+    return {"strategy": check_name(entry.get("strategy")), "created": check_created(entry.get("created"))}
 
 
 class PinsFile:
@@ -45,17 +46,27 @@ class PinsFile:
         self.path = None if folder is None else folder / FILE_NAME
         self._file = None if self.path is None else jsonfile.JsonFile(self.path, SECTION, {})
         self._snapshot: jsonfile.Snapshot | None = None
-        self._stored: dict[str, str] = {}
-        self._unsaved: dict[str, str | None] = {}
+        self._stored: Pins = {}
+        self._unsaved: dict[str, Pin | None] = {}
         self._saving = threading.Lock()
 
     def get(self, problem: Problem) -> str | None:
         """Return the strategy that this problem is pinned to; looks at the file when it changed."""
-        return self._current().get(pin_key(problem))
+        pin = self.entries().get(pin_key(problem))
+        return None if pin is None else pin["strategy"]
 
     def all(self) -> dict[str, str]:
         """Return every pin: strategy by key, sorted."""
-        return dict(sorted(self._current().items()))
+        return {key: pin["strategy"] for key, pin in sorted(self.entries().items())}
+
+    def entries(self) -> Pins:
+        """Return every pin as it stands in the file."""
+        if self._file is not None and (self._snapshot is None or self._file.changed_since(self._snapshot)):
+            self._show(self._file.load())
+        if not self._unsaved:
+            return self._stored
+        both = {**self._stored, **self._unsaved}
+        return {key: pin for key, pin in both.items() if pin is not None}
 
     def set(self, problem: Problem, strategy: str, wait_s: float) -> bool:
         """Pin a problem, at once in this process; False when it could not be saved.
@@ -63,16 +74,20 @@ class PinsFile:
         Raises:
             ValueError: when the name is no strategy's.
         """
-        return self.set_all({pin_key(problem): check_name(strategy)}, wait_s)
+        key, created = pin_key(problem), datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        pin = self.entries().get(key)
+        if pin is None or pin["strategy"] != strategy:
+            pin = {"strategy": check_name(strategy), "created": created}
+        return self.change({key: pin}, wait_s)
 
     def remove(self, problem: Problem, wait_s: float) -> bool:
         """Unpin a problem, at once in this process; False when that could not be saved."""
-        return self.set_all({pin_key(problem): None}, wait_s)
+        return self.change({pin_key(problem): None}, wait_s)
 
-    def set_all(self, changes: Mapping[str, str | None], wait_s: float) -> bool:
-        """Pin, or unpin where the strategy is None, several keys in one go."""
+    def change(self, changes: Mapping[str, Pin | None], wait_s: float) -> bool:
+        """Put pins, or remove them where None stands, in one go; False when that could not be saved."""
         self._unsaved.update(changes)
-        if self._file is None:
+        if self._file is None:  # settings.cache_dir has said why
             return False
         deadline_s = time.monotonic() + wait_s
         saving = self._saving
@@ -93,29 +108,21 @@ class PinsFile:
         if snapshot is None:
             return False
         self._show(snapshot)
-        for key, strategy in changes.items():
-            if key in self._unsaved and self._unsaved[key] == strategy:
+        for key, pin in changes.items():
+            if key in self._unsaved and self._unsaved[key] is pin:
                 del self._unsaved[key]
         return True
 
-    def _current(self) -> dict[str, str]:
-        if self._file is not None and (self._snapshot is None or self._file.changed_since(self._snapshot)):
-            self._show(self._file.load())
-        if not self._unsaved:
-            return self._stored
-        both = {**self._stored, **self._unsaved}
-        return {key: strategy for key, strategy in both.items() if strategy is not None}
-
     def _show(self, snapshot: jsonfile.Snapshot) -> None:
-        self._stored = {key: entry["strategy"] for key, entry in _good(snapshot.entries, self.path).items()}
+        self._stored = _good(snapshot.entries, self.path)
         self._snapshot = snapshot
 
 
-def _good(entries: jsonfile.Entries, path: Path | None) -> dict[str, dict[str, str]]:
-    good: dict[str, dict[str, str]] = {}
+def _good(entries: jsonfile.Entries, path: Path | None) -> Pins:
+    good: Pins = {}
     for key, entry in entries.items():
         try:
-            good[key] = {"strategy": check_pin(key, entry), "created": entry["created"]}  # type: ignore[index]
+            good[key] = check_pin(key, entry)
         except ValueError as error:
             errors.warn_once(
                 "bad pin",
@@ -126,16 +133,10 @@ def _good(entries: jsonfile.Entries, path: Path | None) -> dict[str, dict[str, s
 
 
 def _changed(
-    entries: jsonfile.Entries, changes: Mapping[str, str | None], path: Path | None
+    entries: jsonfile.Entries, changes: Mapping[str, Pin | None], path: Path | None
 ) -> dict[str, object]:
-    new: dict[str, object] = dict(_good(entries, path))
-    created = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    for key, strategy in changes.items():
-        old = new.pop(key, None)
-        if strategy is not None:
-            same = isinstance(old, dict) and old["strategy"] == strategy
-            new[key] = old if same else {"strategy": strategy, "created": created}
-    return new
+    both = {**_good(entries, path), **changes}
+    return {key: pin for key, pin in both.items() if pin is not None}
 
 
 _opened: dict[Path | None, PinsFile] = {}

@@ -47,22 +47,26 @@ def identity(path: Path) -> Identity | None:
     return (status.st_ino, status.st_mtime_ns, status.st_size)
 
 
-def read(path: Path, limit: int) -> bytes:
-    """Return the whole of a regular file of at most ``limit`` bytes that only its owner can write.
+def read(path: Path, limit: int, *, any_owner: bool = False) -> bytes:
+    """Return the whole of a regular file of at most ``limit`` bytes.
+
+    Unless ``any_owner``, it must belong to this user or root, and be writable by its owner only.
 
     Raises:
         FileNotFoundError: when there is none.
         UnusableError: when it is anything else, or cannot be read.
     """
     try:
-        _check(os.lstat(path), limit)  # before opening: opening alone acts on a device or a FIFO's writer
+        _check(
+            os.lstat(path), limit, any_owner
+        )  # before opening: opening alone acts on a device or a FIFO's writer
         descriptor = os.open(path, _READ_FLAGS)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise UnusableError(f"it cannot be opened ({_cause(error)})", transient=True) from error
     try:
-        _check(os.fstat(descriptor), limit)
+        _check(os.fstat(descriptor), limit, any_owner)
         return _read_all(descriptor, limit)
     except OSError as error:
         raise UnusableError(f"it cannot be read ({_cause(error)})", transient=True) from error
@@ -71,14 +75,14 @@ def read(path: Path, limit: int) -> bytes:
             os.close(descriptor)
 
 
-def _check(status: os.stat_result, limit: int) -> None:
+def _check(status: os.stat_result, limit: int, any_owner: bool) -> None:
     if stat.S_ISLNK(status.st_mode):
         raise UnusableError("it is a symbolic link")
     if not stat.S_ISREG(status.st_mode):
         raise UnusableError("it is not a regular file")
     if status.st_size > limit:
         raise UnusableError(f"it is larger than {limit >> 20} MiB")
-    if hasattr(os, "geteuid"):  # Windows keeps no such owner and mode
+    if hasattr(os, "geteuid") and not any_owner:  # Windows keeps no such owner and mode
         if status.st_uid not in (0, os.geteuid()):
             raise UnusableError(f"it belongs to another user (uid {status.st_uid})")
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
