@@ -164,21 +164,3 @@ def _checked_count(entry: Mapping[str, object], name: str, least: int) -> int:
 def _short(text: str) -> str:
     printable = "".join(c if c.isprintable() else " " for c in text)
     return " ".join(printable.split())[:_MAX_REASON_CHARACTERS]
-
-
-def winner(stored: Decision | None, challenger: Decision) -> Decision:
-    """Return which of two decisions for one problem is kept. Tunings never count down; no clock is asked."""
-    if stored is None:
-        return challenger
-    if not _outranks(challenger, stored):
-        return stored
-    return dataclasses.replace(challenger, tunings=max(stored.tunings, challenger.tunings))
-
-
-def _outranks(challenger: Decision, stored: Decision) -> bool:
-    """Whether newer evidence replaces older: a settled decision stays, until a re-tuning that is as good."""
-    if challenger.tunings > stored.tunings:
-        return challenger.quiet or not stored.quiet
-    if stored.settled:
-        return False
-    return challenger.quiet or challenger.tunings == stored.tunings

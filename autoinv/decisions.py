@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoinv import errors, jsonfile, neighbours
-from autoinv.decision import MAX_TUNINGS, Decision, from_entry, winner
+from autoinv import jsonfile, merge, neighbours
+from autoinv.decision import MAX_TUNINGS, Decision
 from autoinv.problem import Problem
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class _View:
 
     def get(self, key: str) -> Decision | None:
         if key not in self.checked and key in self.snapshot.entries:
-            self.checked[key] = checked(key, self.snapshot.entries[key], self.path)
+            self.checked[key] = merge.checked(key, self.snapshot.entries[key], self.path)
         return self.checked.get(key)
 
 
@@ -96,7 +96,7 @@ class DecisionsFile:
         """Remember and save several decisions in one go."""
         for decision in map(Decision.storable, decisions):
             key = decision.problem.key
-            kept = winner(self._current(key), decision)
+            kept = merge.winner(self._current(key), decision)
             self._unsaved[key] = kept
             self._found[decision.problem] = kept
         return self._save(wait_s)
@@ -129,8 +129,12 @@ class DecisionsFile:
         return None if stored is not None and self._forgotten.get(key) == stored else stored
 
     def _look_again(self) -> None:
-        if self._file is not None and (self._view is None or self._file.changed_since(self._view.snapshot)):
-            self._show(self._file.load())
+        if self._file is None:
+            return
+        if self._view is None:
+            self._show(self._file.load({}))
+        elif self._file.changed_since(self._view.snapshot):
+            self._show(self._file.load(self._view.snapshot.entries))
 
     def _show(self, snapshot: jsonfile.Snapshot) -> None:
         self._view = _View(snapshot, self.path)
@@ -150,7 +154,9 @@ class DecisionsFile:
 
     def _save_alone(self, file: jsonfile.JsonFile, wait_s: float) -> bool:
         added, gone = dict(self._unsaved), dict(self._forgotten)
-        snapshot = file.update(lambda entries: merged(entries, self._good, added, gone, self.path), wait_s)
+        snapshot = file.update(
+            lambda entries: merge.merged(entries, self._good, added, gone, self.path), wait_s
+        )
         if snapshot is None:
             return False
         self._good = snapshot.entries
@@ -160,45 +166,6 @@ class DecisionsFile:
                 if waiting.get(key) is decision:
                     del waiting[key]
         return True
-
-
-def merged(
-    entries: jsonfile.Entries,
-    good: jsonfile.Entries,
-    added: dict[str, Decision],
-    gone: dict[str, Decision],
-    path: Path | None,
-) -> dict[str, object]:
-    """Return the new entries: the good ones that were there, less those forgotten, ours where they win.
-
-    ``good`` are entries that this process has checked before: checking costs 10 us, comparing a tenth of it.
-    """
-    kept: dict[str, object] = {}
-    for key, entry in entries.items():
-        if (key in good and good[key] == entry) or checked(key, entry, path) is not None:
-            kept[key] = entry
-    for key, decision in gone.items():
-        if key in kept and from_entry(key, kept[key]) == decision:
-            del kept[key]
-    for key, decision in added.items():
-        stored = from_entry(key, kept[key]) if key in kept else None
-        best = winner(stored, decision)
-        if best is not stored:
-            kept[key] = best.entry()
-    return kept
-
-
-def checked(key: str, entry: object, path: Path | None) -> Decision | None:
-    """Return the decision in an entry; None, and one warning, when it is a bad one."""
-    try:
-        return from_entry(key, entry)
-    except ValueError as error:
-        errors.warn_once(
-            "bad entry",
-            f"{path} holds a bad entry, {key[:80]!r}: {error}",
-            "It is ignored, and dropped with the next save; `python -m autoinv.tune verify` lists all.",
-        )
-        return None
 
 
 _opened: dict[tuple[Path | None, str], DecisionsFile] = {}

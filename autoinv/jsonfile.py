@@ -33,27 +33,27 @@ class JsonFile:
         """Whether the file is another one than the snapshot shows."""
         return storage.identity(self.path) != snapshot.identity
 
-    def load(self) -> Snapshot:
-        """Return what the file holds; nothing, and one warning, when it cannot be used. Never raises."""
+    def load(self, known: Entries) -> Snapshot:
+        """Return what the file holds; what is known, and a warning, when it cannot be used. Never raises."""
         identity = storage.identity(self.path)
         try:
             return Snapshot(identity, self._read())
         except FileNotFoundError:
-            return Snapshot(None, {})
+            return Snapshot(None, known)
         except storage.UnusableError as fault:
             self._tell_unusable(fault)
-            return Snapshot(_AGAIN if fault.transient else identity, {})
+            return Snapshot(_AGAIN if fault.transient else identity, known)
         except jsontext.CorruptError:
-            return self._load_corrupt(identity)
+            self._set_aside()
+            return Snapshot(identity, known)
 
-    def _load_corrupt(self, identity: storage.Identity | None) -> Snapshot:
+    def _set_aside(self) -> None:
         with locking.locked(lock_path(self.path), 0.0) as lock:
             if lock is not locking.Lock.BUSY:  # else its holder is about to see for itself
                 try:
                     self._mended()
                 except storage.UnusableError as fault:
                     self._tell_unusable(fault)
-        return Snapshot(identity, {})
 
     def update(self, change: Callable[[Entries], dict[str, object]], wait_s: float) -> Snapshot | None:
         """Lock, read again, change, replace. Return the new content, or None when nothing could be saved."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.005
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Errors that say "not now"; any other says that locks do not work here. (A full disk fails the save itself.)"""
+"""Errors that say "not now"; any other says that locks do not work here. (A full disk fails the save.)"""
 
 
 class Lock(Enum):
@@ -34,6 +34,11 @@ class Lock(Enum):
         return self is Lock.HELD
 
 
+_stuck: list[BaseFileLock] = []
+_inherited: list[BaseFileLock] = []
+"""A forked child's copies of locks that are not its own: dropping one may unlock it for the parent."""
+
+
 class _Loading:
     """Whether a thread is importing filelock right now, and whether this process may."""
 
@@ -45,6 +50,8 @@ def _after_fork_in_child() -> None:
     # An import that another thread had begun stays begun in the child: the next would wait for it for ever.
     _Loading.forbidden = _Loading.forbidden or _Loading.now
     _Loading.now = False
+    _inherited.extend(_stuck)
+    _stuck.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -59,12 +66,13 @@ def locked(path: Path, wait_s: float) -> Iterator[Lock]:
         yield state
     finally:
         if lock is not None:
-            with contextlib.suppress(Exception):
-                lock.release()
+            _stuck.append(lock)
+            _release_stuck()
 
 
 def _acquire(path: Path, wait_s: float) -> tuple[Lock, BaseFileLock | None]:
     deadline_s = time.monotonic() + wait_s
+    _release_stuck()
     if not _is_ours_to_open(path) or _Loading.forbidden:
         return Lock.BROKEN, None
     try:
@@ -81,6 +89,14 @@ def _acquire(path: Path, wait_s: float) -> tuple[Lock, BaseFileLock | None]:
     except Exception:  # by version: NotImplementedError, RuntimeError, a warning made an error
         return Lock.BROKEN, None
     return Lock.HELD, lock
+
+
+def _release_stuck() -> None:
+    """Release what is to be released; what fails (EIO on a network file system) is tried again."""
+    for lock in list(_stuck):
+        with contextlib.suppress(Exception):
+            lock.release()
+            _stuck.remove(lock)
 
 
 def _is_ours_to_open(path: Path) -> bool:

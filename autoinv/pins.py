@@ -62,7 +62,7 @@ class PinsFile:
     def entries(self) -> Pins:
         """Return every pin as it stands in the file."""
         if self._file is not None and (self._snapshot is None or self._file.changed_since(self._snapshot)):
-            self._show(self._file.load())
+            self._show(self._file.load(self._stored))
         if not self._unsaved:
             return self._stored
         both = {**self._stored, **self._unsaved}
@@ -81,8 +81,17 @@ class PinsFile:
         return self.change({key: pin}, wait_s)
 
     def remove(self, problem: Problem, wait_s: float) -> bool:
-        """Unpin a problem, at once in this process; False when that could not be saved."""
-        return self.change({pin_key(problem): None}, wait_s)
+        """Unpin a problem; return whether it was pinned. ``unsaved`` tells whether that lasts."""
+        key = pin_key(problem)
+        pinned = key in self.entries()
+        if pinned:
+            self.change({key: None}, wait_s)
+        return pinned
+
+    @property
+    def unsaved(self) -> int:
+        """How many changes could not be saved yet; they are tried again with the next one."""
+        return len(self._unsaved)
 
     def change(self, changes: Mapping[str, Pin | None], wait_s: float) -> bool:
         """Put pins, or remove them where None stands, in one go; False when that could not be saved."""
