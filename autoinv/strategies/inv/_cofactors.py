@@ -1,4 +1,4 @@
-"""Which entries of a matrix make up its cofactors: index tables for the closed formula."""
+"""Which entries of a matrix make up its adjugate: index tables for the closed formula."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ PAIRS = tuple(combinations(range(4), 2))
 
 
 def minors_of_3x3(device: str) -> torch.Tensor:
-    """Return the flat indices ``(4 * 9,)`` of the factors of ``l * r - s * t``, the nine cofactors."""
+    """Return the flat indices ``(4 * 9,)`` of the factors of ``l * r - s * t``, the adjugate's entries."""
     factors: list[list[int]] = [[], [], [], []]
-    for i in range(3):
-        for j in range(3):
+    for j in range(3):
+        for i in range(3):
             down, below = 3 * ((i + 1) % 3), 3 * ((i + 2) % 3)
             right, beyond = (j + 1) % 3, (j + 2) % 3
             _append(factors, down + right, below + beyond, down + beyond, below + right)
@@ -30,15 +30,15 @@ def minors_of_4x4(device: str) -> torch.Tensor:
 
 
 def expansions_of_4x4(device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what makes up the cofactors of a 4x4: flat indices ``(3 * 16,)`` of entries and of minors.
+    """Return what makes up the adjugate of a 4x4: flat indices ``(3 * 16,)`` of entries and of minors.
 
-    Cofactor (i, j) is the sum of three products of an entry of the row beside i with a minor of the other two
-    rows (Laplace). The minors are those of ``minors_of_4x4``, followed by their negatives.
+    Its entry (j, i), the cofactor (i, j), is the sum of three products of an entry of the row beside i with a
+    minor of the other two rows (Laplace). The minors are those of ``minors_of_4x4``, then their negatives.
     """
     entries: list[list[int]] = [[], [], []]
     minors: list[list[int]] = [[], [], []]
-    for i in range(4):
-        for j in range(4):
+    for j in range(4):
+        for i in range(4):
             for term, k in enumerate(k for k in range(4) if k != j):
                 p, q = (c for c in range(4) if c not in (j, k))
                 beside = i ^ 1

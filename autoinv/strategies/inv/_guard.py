@@ -2,68 +2,120 @@
 
 With a = max |A_ij|, c = max |adj(A)_ij| and d = |det A|, the adjugate is wrong by a few eps * a^(n-1) and
 the determinant by a few eps * a^n. Divided through, that is a right and a left residual of a few
-eps * a^(n-1) / c, whatever the condition number: this growth is what the guard bounds. Besides, the
-determinant has to stand clear of its own rounding, so that the matrix is surely not singular, and the powers
-clear of overflow and underflow. Comparisons with NaN are false, so it needs no test of its own.
+eps * a^(n-1) / c, whatever the condition number: this growth is what the guard bounds. Single precision is
+computed in double, where the growth does no harm. Besides, the determinant has to stand clear of what LU may
+round away, so that LU would surely not call the matrix singular, and the powers clear of overflow and
+underflow. Comparisons with NaN are false, so it needs no test of its own.
 """
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 
 from autoinv.problem import Problem
-from autoinv.strategies.base import Run
-from autoinv.strategies.inv._lu import repair
+from autoinv.strategies.base import Run, Strategy
+from autoinv.strategies.inv._lu import lu_inverses
+
+WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+"""The dtype to compute in, where that is another one."""
 
 Formula = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
-"""Takes ``(b, n, n)``; returns it, in the layout worked on, its adjugate, and the determinants ``(b,)``."""
+"""Takes ``(b, n, n)``; returns its entries and its adjugate's ``(n * n, b)``, and its determinants ``(b,)``.
+
+All are in the wide dtype; the n * n entries stand row by row.
+"""
+
+Trust = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""Takes what a formula returns; says for each matrix, ``(b,)``, whether its inverse is as good as LU's."""
 
 CLEAR_OF_ROUNDING = 64.0
-"""How many n * eps * a^n the determinant must exceed: far over what a sum of n! products can lose."""
+"""How many n * eps * a^n the determinant must exceed; LU finds a zero pivot where it lost a few of them."""
 
 
-def guarded(problem: Problem, formula: Formula, growth: float) -> Run:
-    """Return the strategy's function: ``formula`` where a^(n-1) / c is under ``growth``, LU elsewhere."""
-    shape, matrices = problem.shape, (problem.batch, problem.n, problem.n)
-    trust = _trust(problem.n, torch.finfo(problem.dtype), growth)
+STEP = 4096
+"""Matrices at a time on the CPU: what they need stays in the cache of one core."""
+
+
+class Guarded(Strategy):
+    """A closed formula under the guard."""
+
+    growth: ClassVar[float]
+    """Largest a^(n-1) / c that is kept in double precision."""
+
+    @abstractmethod
+    def formula(self, problem: Problem) -> Formula:
+        """Return the formula for this problem's n, with what is constant on its device."""
+
+    def step(self, problem: Problem) -> int:
+        """How many matrices to take at a time."""
+        return STEP if problem.on_cpu else problem.batch
+
+    def bind(self, problem: Problem) -> Run:
+        """Return the formula where it is as good as LU, and LU elsewhere."""
+        return _guarded(problem, self.formula(problem), trust_of(problem, self.growth), self.step(problem))
+
+
+def _guarded(problem: Problem, formula: Formula, trust: Trust, step: int) -> Run:
+    shape, n, batch = problem.shape, problem.n, problem.batch
 
     def run(A: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        entries, adjugate, determinant = formula(A.reshape(matrices))
-        trusted = trust(entries, adjugate, determinant)
-        divisor = determinant[:, None, None]
+        M = A.reshape(batch, n, n)
         X = torch.empty(shape, dtype=A.dtype, device=A.device) if out is None else out
+        Y = X.view(batch, n, n)
+        if batch <= step:
+            fill(M, M, Y, 0)
+        else:
+            for first in range(0, batch, step):
+                fill(M, M[first : first + step], Y[first : first + step], first)
+        return X
+
+    def fill(every: torch.Tensor, M: torch.Tensor, X: torch.Tensor, first: int) -> None:
+        entries, adjugate, determinant = formula(M)
+        trusted = trust(entries, adjugate, determinant)
+        inverse = (adjugate / determinant).view(n, n, -1).permute(2, 0, 1)
         if trusted.all():
-            torch.div(adjugate, divisor, out=X.view(matrices))
-            return X
-        repaired = torch.empty(matrices, dtype=A.dtype, device=A.device)  # apart from out, which may be A
-        torch.div(adjugate, divisor, out=repaired)
-        repair(A, repaired.view(shape), trusted.logical_not_().nonzero().squeeze(1))
-        return X.copy_(repaired.view(shape))
+            X.copy_(inverse)
+            return
+        doubtful = trusted.logical_not_().nonzero().squeeze(1)
+        careful = lu_inverses(every, doubtful + first, is_matrix=len(shape) == 2)
+        X.copy_(inverse)  # only now: X may be M
+        X.index_copy_(0, doubtful, careful)
 
     return run
 
 
-def _trust(
-    n: int, limits: torch.finfo, growth: float
-) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return the test of ``(b, n, n)`` matrices, their adjugates and their determinants."""
+def trust_of(problem: Problem, growth: float) -> Trust:
+    """Return the test for matrices of this problem, which keeps a^(n-1) / c up to ``growth``."""
+    n, is_complex, limits = problem.n, problem.dtype.is_complex, torch.finfo(problem.dtype)
+    wide = torch.finfo(WIDE.get(problem.dtype, problem.dtype))
     # The n-th power of a * scale overflows before any sum of n! products of n entries does.
     scale = (2 * math.factorial(n)) ** (1 / n)
     rounding = CLEAR_OF_ROUNDING * n * limits.eps / scale**n
-    underflow = 16 * limits.tiny / limits.eps
-    share = scale ** (n - 1) * growth
+    share = growth * scale ** (n - 1)
+    smallest = max(
+        16 * wide.tiny / wide.eps,  # so that no product that matters underflows
+        math.factorial(n) * (4 / (CLEAR_OF_ROUNDING * n * limits.eps * limits.max)) ** n,  # nor X overflows
+    )
+    floor = torch.tensor(smallest, dtype=torch.float64, device=problem.device)
+    scale *= math.sqrt(2) if is_complex else 1  # a at least, c at most the largest modulus
+    is_growth_harmless = n <= 2 or wide.eps < limits.eps
 
     def trust(entries: torch.Tensor, adjugate: torch.Tensor, determinant: torch.Tensor) -> torch.Tensor:
         a = _largest(entries).mul_(scale)
-        power = a.pow(n - 1)
-        clear = determinant.abs() > (power * a).mul_(rounding).clamp_(min=underflow)
-        return clear if n <= 2 else clear.logical_and_(_largest(adjugate).mul_(share) > power)
+        power = a ** (n - 1)
+        clear = determinant.abs() > torch.addcmul(floor, power, a, value=rounding)
+        return clear if is_growth_harmless else clear.logical_and_(_largest(adjugate).mul_(share) > power)
 
     return trust
 
 
-def _largest(M: torch.Tensor) -> torch.Tensor:
-    return M.abs().amax((-2, -1))
+def _largest(P: torch.Tensor) -> torch.Tensor:
+    """``(n * n, b)`` -> ``(b,)``, the largest absolute value of an entry, or of a real or imaginary part."""
+    if P.is_complex():
+        return torch.view_as_real(P).abs().amax(0).amax(1)
+    return P.abs().amax(0)

@@ -38,7 +38,23 @@ def raise_if_singular(info: torch.Tensor, *, is_matrix: bool) -> None:
     torch._linalg_check_errors(info, "linalg.inv", is_matrix=is_matrix)
 
 
-def repair(A: torch.Tensor, X: torch.Tensor, doubtful: Sequence[int] | torch.Tensor) -> None:
+def lu_inverses(matrices: torch.Tensor, index: torch.Tensor, *, is_matrix: bool) -> torch.Tensor:
+    """Return LU's inverses of ``matrices[index]``, chosen from ``(b, n, n)``.
+
+    Raises:
+        torch.linalg.LinAlgError: when LU calls one of them singular.
+    """
+    if not matrices.is_cpu:
+        # There the batch size decides which library factors: only the whole batch is torch's own answer.
+        return inv(matrices[0] if is_matrix else matrices).reshape(matrices.shape).index_select(0, index)
+    inverses, info = inv_ex(matrices.index_select(0, index))
+    if info.any():
+        every = torch.zeros(len(matrices), dtype=info.dtype, device=matrices.device)
+        raise_if_singular(every.index_copy_(0, index, info), is_matrix=is_matrix)
+    return inverses
+
+
+def repair(A: torch.Tensor, X: torch.Tensor, doubtful: Sequence[int]) -> None:
     """Put LU's inverses of the ``doubtful`` matrices of ``A`` into ``X``, both ``(*, n, n)``.
 
     ``doubtful`` holds flat indices. ``X`` is contiguous; it may be ``A`` if those matrices are intact.
@@ -46,15 +62,6 @@ def repair(A: torch.Tensor, X: torch.Tensor, doubtful: Sequence[int] | torch.Ten
     Raises:
         torch.linalg.LinAlgError: when LU calls one of them singular.
     """
-    if not A.is_cpu:
-        # There the batch size decides which library factors: only the whole batch is torch's own answer.
-        X.copy_(inv(A))
-        return
     n = A.shape[-1]
-    matrices = A.reshape(-1, n, n)
-    index = torch.as_tensor(doubtful, device=A.device)
-    inverse, info = inv_ex(matrices.index_select(0, index))
-    if info.any():
-        every = torch.zeros(len(matrices), dtype=info.dtype, device=A.device).index_copy_(0, index, info)
-        raise_if_singular(every, is_matrix=A.dim() == 2)
-    X.view(-1, n, n).index_copy_(0, index, inverse)
+    index = torch.tensor(doubtful, device=A.device)
+    X.view(-1, n, n).index_copy_(0, index, lu_inverses(A.reshape(-1, n, n), index, is_matrix=A.dim() == 2))
