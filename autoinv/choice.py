@@ -27,7 +27,11 @@ def choose(rounds: Rounds, reference: str, calm: Set[str], contended: bool) -> t
     if best not in calm and peaceful:
         best = min(peaceful, key=peaceful.__getitem__)
     may_stay = reference in seconds and (reference in calm or best not in calm)
-    if may_stay and best != reference and not clearly_faster(rounds[best], rounds[reference], middle is statistics.fmean):
+    if (
+        may_stay
+        and best != reference
+        and not clearly_faster(rounds[best], rounds[reference], middle is statistics.fmean)
+    ):
         best = reference
     return best, seconds
 

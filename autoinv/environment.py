@@ -73,7 +73,9 @@ def of(device: str) -> Environment:
 
 def _cpu_model() -> str:
     try:
-        found = re.search(r"^(?:model name|Model|cpu model)\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
+        found = re.search(
+            r"^(?:model name|Model|cpu model)\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M
+        )
     except (OSError, UnicodeDecodeError):  # not Linux
         found = None
     return found.group(1).strip() if found else platform.processor() or platform.machine()

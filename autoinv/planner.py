@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from autoinv import decisions, environment, pins, settings
@@ -54,26 +54,33 @@ class Planner:
 
     def known(self, problem: Problem) -> Plan:
         """Return what would run without timing anything: what ``explain`` says."""
-        return self._pinned(problem) or self._remembered(problem) or self._neighbour(problem) or self._fallback(problem)
+        if settings.current().mode == "off":
+            return self._fallback(problem)
+        return (
+            self._pinned(problem)
+            or self._remembered(problem)
+            or self._neighbour(problem)
+            or self._fallback(problem)
+        )
 
     def plan(self, problem: Problem, strides: Strides, started_s: float) -> Plan:
         """Return what shall run; tunes within what is left of the budget since ``started_s``."""
-        plan = self._pinned(problem)
+        mode = settings.current().mode
+        plan = self._fallback(problem) if mode == "off" else self._pinned(problem)
         if plan:
             return plan
-        may_tune = settings.current().mode == "tune"
+        may_tune = mode == "tune"
         plan = self._remembered(problem)
         if plan and plan.decision and may_tune and not plan.decision.settled and problem not in self._tuned:
             if problem not in self._served:  # serves at once; the next call tunes again
                 self._served.add(problem)
                 return Plan(plan.strategy, plan.source, plan.why, plan.decision, final=False)
-            return self._tune(problem, strides, started_s, again=plan.decision) or plan
-        return (
-            plan
-            or self._neighbour(problem)
-            or (self._tune(problem, strides, started_s) if may_tune else None)
-            or self._fallback(problem)
-        )
+            again = self._tune(problem, strides, started_s, again=plan.decision)
+            return again if again.decision else replace(plan, final=again.final)
+        plan = plan or self._neighbour(problem)
+        if plan:
+            return plan
+        return self._tune(problem, strides, started_s) if may_tune else self._fallback(problem)
 
     def file(self, problem: Problem) -> DecisionsFile:
         """Return the decisions of this problem's environment."""
@@ -84,8 +91,10 @@ class Planner:
         stored = self._remembered(problem)
         if stored and stored.decision and stored.decision.settled:
             return stored.decision
-        plan = self._tune(problem, strides, started_s, again=stored.decision if stored else None, budget_s=budget_s)
-        return plan.decision if plan else None
+        plan = self._tune(
+            problem, strides, started_s, again=stored.decision if stored else None, budget_s=budget_s
+        )
+        return plan.decision
 
     def _pinned(self, problem: Problem) -> Plan | None:
         for name, where in (
@@ -109,7 +118,9 @@ class Planner:
         if decision is None or strategy is None or not strategy.supports(problem):
             return None
         here = problem in self._tuned
-        return Plan(strategy, "tuned" if here else "file", "tuned in this process" if here else "remembered", decision)
+        return Plan(
+            strategy, "tuned" if here else "file", "tuned in this process" if here else "remembered", decision
+        )
 
     def _neighbour(self, problem: Problem) -> Plan | None:
         worn = self._buckets[_bucket(problem)] >= NEIGHBOUR_TUNINGS
@@ -120,10 +131,13 @@ class Planner:
                 return Plan(strategy, "neighbour", f"as decided for {decision.problem.key}", decision)
         return None
 
-    def _fallback(self, problem: Problem) -> Plan:
+    def _fallback(
+        self, problem: Problem, why: str = "nothing is known of it yet", final: bool = True
+    ) -> Plan:
         mode = settings.current().mode
-        why = f"nothing is known of it and mode is {mode!r}" if mode != "tune" else "nothing is known of it yet"
-        return Plan(self.operation.reference(problem), "reference", why)
+        if mode != "tune":
+            why = "mode is off" if mode == "off" else "nothing is known of it and mode is cached"
+        return Plan(self.operation.reference(problem), "reference", why, final=final)
 
     def _tune(
         self,
@@ -132,12 +146,14 @@ class Planner:
         started_s: float,
         again: Decision | None = None,
         budget_s: float | None = None,
-    ) -> Plan | None:
+    ) -> Plan:
         stopwatch = stopwatch_for(problem.device)
         ends_s = started_s + (settings.current().budget if budget_s is None else budget_s)
         left_s = ends_s - stopwatch.wall_s()
-        if left_s <= 0 or not _one_tuning.acquire(blocking=False):
-            return None
+        if left_s <= 0:
+            return self._fallback(problem, "the budget allows no timing")
+        if not _one_tuning.acquire(blocking=False):
+            return self._fallback(problem, "another thread is tuning", final=False)
         try:
             decision = tune(
                 self.operation, problem, strides, left_s, stopwatch, tunings=again.tunings + 1 if again else 1
@@ -145,20 +161,29 @@ class Planner:
         finally:
             _one_tuning.release()
         if decision is None:
-            return None
+            return self._fallback(problem, "the budget was too short to time anything")
         self._tuned.add(problem)
         self._buckets[_bucket(problem)] += 1
         self.file(problem).put(decision, max(0.0, ends_s - stopwatch.wall_s()))
         strategy = self.operation.strategy(decision.strategy)
         assert strategy is not None
         plan = Plan(strategy, "tuned", "tuned in this process", decision)
-        logger.info("tuned %s: %s in %.1f ms", problem.key, decision.strategy, 1e3 * (stopwatch.wall_s() - started_s))
+        logger.info(
+            "tuned %s: %s in %.1f ms", problem.key, decision.strategy, 1e3 * (stopwatch.wall_s() - started_s)
+        )
         return plan
 
 
 def _bucket(problem: Problem) -> tuple[object, ...]:
     matrices = tuple(shape[-2:] for shape in problem.shapes)
-    return (matrices, problem.dtype, problem.device, problem.threads, problem.layout, problem.batch.bit_length())
+    return (
+        matrices,
+        problem.dtype,
+        problem.device,
+        problem.threads,
+        problem.layout,
+        problem.batch.bit_length(),
+    )
 
 
 _one_tuning = threading.Lock()

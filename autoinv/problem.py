@@ -58,12 +58,16 @@ class Problem:
         """
         parts = key.split("/")
         if len(parts) != 6 or not parts[4].startswith("threads="):
-            raise ValueError(f"not a problem's key: {key!r}; one looks like inv/80x3x3/float64/cpu/threads=2/contiguous")
+            raise ValueError(
+                f"not a problem's key: {key!r}; one looks like inv/80x3x3/float64/cpu/threads=2/contiguous"
+            )
         op, shapes, dtype, device, threads, layout = parts
         count = threads.removeprefix("threads=")
         known = dtype in DTYPES and layout in LAYOUTS and op.isidentifier() and _DEVICE.fullmatch(device)
         if not known or not re.fullmatch(r"[1-9]\d{0,5}", count):
-            raise ValueError(f"not a problem's key: {key!r}; its operation, dtype, device, threads or layout is unknown")
+            raise ValueError(
+                f"not a problem's key: {key!r}; its operation, dtype, device, threads or layout is unknown"
+            )
         problem = cls(
             op, tuple(map(parse_shape, shapes.split(","))), DTYPES[dtype], device, int(count), layout
         )
@@ -107,7 +111,9 @@ def layout_of(shape: Sequence[int], stride: Sequence[int]) -> str:
     """Name the layout of a tensor ``(*, n, n)`` with these strides (in elements)."""
     if _is_dense(shape, stride):
         return "contiguous"
-    if len(shape) >= 2 and _is_dense((*shape[:-2], shape[-1], shape[-2]), (*stride[:-2], stride[-1], stride[-2])):
+    if len(shape) >= 2 and _is_dense(
+        (*shape[:-2], shape[-1], shape[-2]), (*stride[:-2], stride[-1], stride[-2])
+    ):
         return "transposed"
     return "strided"
 

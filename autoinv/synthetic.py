@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from autoinv.problem import Problem, Shape
+from autoinv.problem import Shape
 
 _SEED = 0x1A2B3C
 _BLOCK = 1 << 16

@@ -18,6 +18,8 @@ from autoinv.strategies.base import Strategy
 from autoinv.synthetic import dense_stride
 
 MOST_ROUNDS = 24
+SCREENING_SHARE = 0.5
+"""How much of the budget the screening may take: the rest is for timing what it left."""
 
 StopwatchFor = Callable[[str], Stopwatch]
 
@@ -44,8 +46,8 @@ class _Field:
         self.candidates.remove(strategy)
 
     @property
-    def time_is_up(self) -> bool:
-        return self.stopwatch.wall_s() >= self.deadline_s
+    def left_s(self) -> float:
+        return self.deadline_s - self.stopwatch.wall_s()
 
     def growth(self, sliced: Problem) -> float:
         return self.problem.batch / max(sliced.batch, 1)
@@ -72,8 +74,9 @@ def tune(
         else:
             entrants.rejected[strategy.name] = "does not support this problem"
     with _undisturbed(problem):
-        _screen(entrants)
-        result = _time(entrants, strides)
+        sliced = operation.sliced(problem)
+        _screen(entrants, sliced)
+        result = _time(entrants, sliced, strides)
     share = stopwatch.share(stopwatch.wall_s() - began_s, stopwatch.thread_s() - began_thread_s)
     if not any(result.rounds.values()):
         return None
@@ -107,21 +110,20 @@ def _calm(entrants: _Field) -> frozenset[str]:
     return frozenset(s.name for s in entrants.candidates if not s.opens_team(entrants.problem))
 
 
-def _screen(entrants: _Field) -> None:
+def _screen(entrants: _Field, sliced: Problem) -> None:
     """Run every candidate on a slice: out goes what raises, is inaccurate, or is hopelessly slow."""
-    sliced = entrants.operation.sliced(entrants.problem)
     operands = entrants.operation.operands(sliced, [dense_stride(s, sliced.layout) for s in sliced.shapes])
     expected = entrants.operation.reference(sliced).bind(sliced)(*operands)
+    half_time_s = entrants.stopwatch.wall_s() + SCREENING_SHARE * entrants.left_s
     for strategy in list(entrants.candidates):
-        if entrants.time_is_up:
+        if entrants.stopwatch.wall_s() >= half_time_s:
             break
         try:
             run = strategy.bind(sliced)
             reason = entrants.operation.reject_reason(operands, run(*operands), expected)
-            call = _bound(run, operands)
-            entrants.slice_s[strategy.name] = min(entrants.stopwatch.seconds(call, 1) for _ in range(2))
+            entrants.slice_s[strategy.name] = entrants.stopwatch.seconds(_bound(run, operands), 1)
         except Exception as error:  # a candidate may fail in any way; the others still answer
-            reason = f"raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]
+            reason = _raised(error)
         if reason:
             entrants.slice_s.pop(strategy.name, None)
             entrants.reject(strategy, reason)
@@ -140,10 +142,13 @@ def _drop_hopeless(entrants: _Field, sliced: Problem) -> None:
             least_s *= growth
         keep = strategy is entrants.operation.reference(entrants.problem)
         if not keep and least_s > HOPELESS * most_s:
-            entrants.reject(
-                strategy,
-                f"screened out, {least_s / most_s:.0f} times slower than the fastest on {sliced.batch} of {entrants.problem.batch}",
-            )
+            where = f"{sliced.batch} of {entrants.problem.batch} matrices"
+            entrants.reject(strategy, f"screened out, {least_s / most_s:.0f} times the fastest on {where}")
+
+
+def _raised(error: Exception) -> str:
+    first_line = str(error).partition("\n")[0]
+    return f"raised {type(error).__name__}: {first_line}"[:200]
 
 
 def _bound(run: Callable[..., torch.Tensor], operands: Operands) -> Call:
@@ -153,27 +158,29 @@ def _bound(run: Callable[..., torch.Tensor], operands: Operands) -> Call:
     return lambda: run(*operands)
 
 
-def _time(entrants: _Field, strides: Strides) -> Race:
+def _time(entrants: _Field, sliced: Problem, strides: Strides) -> Race:
     """Time the survivors on the whole problem, the most promising first."""
     order = sorted(
         (s for s in entrants.candidates if s.name in entrants.slice_s), key=lambda s: entrants.slice_s[s.name]
     )
     calls: dict[str, Call] = {}
     first_s: dict[str, float] = {}
-    if not order or entrants.time_is_up:
-        return Race({})
+    growth = entrants.growth(sliced)
+    expected_s = {s.name: growth * entrants.slice_s[s.name] for s in order}
+    if not order or entrants.left_s <= min(expected_s.values()):
+        return Race({name: [seconds] for name, seconds in expected_s.items()})  # the slices are all we have
     operands = entrants.operation.operands(entrants.problem, strides)
     for strategy in order:
-        if entrants.time_is_up:
+        if entrants.left_s <= 0:
             break
         try:
             call = _bound(strategy.bind(entrants.problem), operands)
             first_s[strategy.name] = entrants.stopwatch.seconds(call, 1)
             calls[strategy.name] = call
         except Exception as error:  # as in the screening
-            entrants.reject(strategy, f"raised {type(error).__name__}: {error}"[:200])
+            entrants.reject(strategy, _raised(error))
     if not calls:
-        return Race({})
+        return Race({name: [seconds] for name, seconds in expected_s.items()})
     result = race(calls, first_s, entrants.stopwatch, deadline_s=entrants.deadline_s, most_rounds=MOST_ROUNDS)
     if not any(result.rounds.values()):  # no time for a single round: the first calls are all we have
         result.rounds = {name: [seconds] for name, seconds in first_s.items()}

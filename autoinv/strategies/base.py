@@ -10,6 +10,8 @@ import torch
 
 from autoinv.problem import Problem
 
+LinAlgError = torch.linalg.LinAlgError  # type: ignore[attr-defined]  # torch does not list it as public
+
 Run = Callable[..., torch.Tensor]
 """``run(*operands, out=None)``: the answer, contiguous; written into ``out`` and returned when that is given.
 

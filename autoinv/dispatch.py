@@ -1,0 +1,144 @@
+"""From a call to a strategy: the memo, and what happens when it misses.
+
+A hit costs a look-up and the call. Everything else - files, settings, timing - happens on a miss.
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from autoinv import settings
+from autoinv.errors import warn_once
+from autoinv.operation import Operation
+from autoinv.planner import Plan, Planner
+from autoinv.problem import DTYPES, Problem
+from autoinv.strategies.base import LinAlgError, Run
+
+MEMO_MOST = 4096
+"""Entries kept; the oldest goes first. One is about 400 bytes, a thousand shapes are rare."""
+
+Key = tuple[object, ...]
+
+
+class Dispatcher:
+    """The memo of one operation on tensors ``(*, n, n)``, and the way from a miss to a strategy."""
+
+    def __init__(self, operation: Operation, torch_call: Run) -> None:
+        self.operation = operation
+        self.planner = Planner(operation)
+        self.memo: dict[Key, Run] = {}
+        self._torch_call = torch_call
+        self._era = 0
+        settings.on_change(self.forget)
+
+    def forget(self) -> None:
+        """Empty the memo, so that every problem is planned again (settings, pins or decisions changed)."""
+        self._era += 1
+        self.memo.clear()
+
+    def miss(self, key: Key, A: torch.Tensor) -> Run:
+        """Return what to run for a plain tensor whose key the memo does not hold."""
+        if torch._C._get_tracing_state() is not None or _is_captured(A):
+            return self._torch_call  # a trace or a graph must hold torch's own call, and no timing
+        if not self.takes(A):
+            return self._torch_call  # torch's own error, or torch's own answer for an empty batch
+        era = self._era
+        run, final = self._planned_run(A)
+        if final and era == self._era:
+            self.remember(key, run)
+        return run
+
+    @staticmethod
+    def takes(A: torch.Tensor) -> bool:
+        """Whether this is a batch of at least one square matrix, of a dtype and device that strategies compute on."""
+        if A.layout != torch.strided or not (A.is_cpu or A.is_cuda) or A.dtype not in DTYPES.values():
+            return False
+        shape = A.shape
+        return len(shape) >= 2 and shape[-1] == shape[-2] and A.numel() > 0
+
+    def remember(self, key: Key, run: Run) -> None:
+        """Put a strategy's run into the memo, in place of the oldest entry when it is full."""
+        while len(self.memo) >= MEMO_MOST:
+            try:
+                del self.memo[next(iter(self.memo))]
+            except (KeyError, StopIteration, RuntimeError):  # another thread did it
+                break
+        self.memo[key] = run
+
+    def failed(self, key: Key, A: torch.Tensor, out: torch.Tensor | None, error: Exception) -> torch.Tensor:
+        """Answer by PyTorch's own call after a strategy raised; its error, if it raises too, is the user's."""
+        answer = self._torch_call(A, out=out)
+        self.remember(key, self._torch_call)
+        warn_once(
+            "strategy raised",
+            f"a strategy of {self.operation.name} raised {type(error).__name__} on {tuple(A.shape)}: {error}",
+            "PyTorch's own call answers from now on; `python -m autoinv.tune forget` that shape to tune it anew.",
+        )
+        return answer
+
+    def _planned_run(self, A: torch.Tensor) -> tuple[Run, bool]:
+        started_s = time.perf_counter()
+        try:
+            once = _without_repeats(A)
+            if once is not None:
+                return self._repeated(A), True
+            problem = Problem.of(self.operation.name, A)
+            plan = self.planner.plan(problem, [A.stride()], started_s)
+            return plan.strategy.bind(problem), plan.final
+        except Exception as error:  # whatever failed, the caller gets the right answer
+            warn_once(
+                f"planning {type(error).__name__}",
+                f"choosing a strategy of {self.operation.name} failed with {type(error).__name__}: {error}",
+                "PyTorch's own call answers instead; please report this with the output of `python -m autoinv.tune doctor`.",
+            )
+            return self._torch_call, False
+
+    def _repeated(self, A: torch.Tensor) -> Run:
+        """Return a run for an expanded batch: every different matrix once, then copies."""
+
+        def run(A: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+            once = _without_repeats(A)
+            if once is None:  # not the tensor that this was made for
+                return self._torch_call(A, out=out)
+            try:
+                answer = self.answer(once).expand(A.shape)
+            except LinAlgError:
+                return self._torch_call(A, out=out)  # its text names the index in the whole batch
+            return answer.contiguous() if out is None else out.copy_(answer)
+
+        return run
+
+    def answer(self, A: torch.Tensor) -> torch.Tensor:
+        """Answer for a plain tensor: memo, else plan."""
+        key = key_of(A)
+        run = self.memo.get(key) or self.miss(key, A)
+        return run(A)
+
+    def explain(self, problem: Problem) -> Plan:
+        """Return what would run for this problem; times nothing."""
+        return self.planner.known(problem)
+
+
+def key_of(A: torch.Tensor) -> Key:
+    """Return the memo's key of a plain tensor: nothing is formatted, copied or converted.
+
+    A contiguous CPU tensor, the usual case, leaves out device and strides: building, hashing and
+    comparing a ``torch.device`` costs 100 ns, ``is_cpu`` 50.
+    """
+    if A.is_cpu and A.is_contiguous():
+        return (A.shape, A.dtype, torch.get_num_threads())
+    return (A.shape, A.dtype, A.device, torch.get_num_threads(), A.stride())
+
+
+def _is_captured(A: torch.Tensor) -> bool:
+    return A.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _without_repeats(A: torch.Tensor) -> torch.Tensor | None:
+    """Return the batch with each expanded dim cut to one, or None when none is expanded."""
+    expanded = [d for d in range(A.dim() - 2) if A.shape[d] > 1 and A.stride(d) == 0]
+    for d in expanded:
+        A = A.narrow(d, 0, 1)
+    return A if expanded else None

@@ -1,0 +1,62 @@
+"""The answer for an ordinary tensor: by the chosen strategy, timed when need be, or never timed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from autoinv import settings
+from autoinv.dispatch import key_of
+from autoinv.errors import warn_once
+from autoinv.ops._inv_operation import DISPATCHER, torch_inv
+from autoinv.problem import Problem
+from autoinv.strategies.base import LinAlgError, Run
+
+
+def answer(A: Tensor) -> Tensor:
+    """Return the inverse of an ordinary tensor, as the plain lane does: memo, else plan, then run.
+
+    Raises:
+        torch.linalg.LinAlgError: when a matrix is singular.
+    """
+    key = key_of(A)
+    run = DISPATCHER.memo.get(key) or DISPATCHER.miss(key, A)
+    try:
+        return run(A)
+    except LinAlgError:
+        raise
+    except Exception as error:
+        return DISPATCHER.failed(key, A, None, error)
+
+
+def untimed_answer(A: Tensor) -> Tensor:
+    """Return the inverse by what is known already; times nothing and stores nothing.
+
+    Raises:
+        torch.linalg.LinAlgError: when a matrix is singular.
+    """
+    if not DISPATCHER.takes(A):
+        return torch_inv(A)
+    A = A.resolve_conj().resolve_neg()
+    run = DISPATCHER.memo.get(key_of(A)) or _known_run(A)
+    try:
+        return run(A)
+    except LinAlgError:
+        raise
+    except Exception:
+        return torch_inv(A)
+
+
+def _known_run(A: Tensor) -> Run:
+    if settings.current().mode == "off":
+        return torch_inv
+    try:
+        problem = Problem.of("inv", A)
+        return DISPATCHER.explain(problem).strategy.bind(problem)
+    except Exception as error:  # as on a miss: the caller gets the right answer
+        warn_once(
+            f"planning {type(error).__name__}",
+            f"choosing a strategy of inv failed with {type(error).__name__}: {error}",
+            "PyTorch's own call answers instead; please report this with the output of `python -m autoinv.tune doctor`.",
+        )
+        return torch_inv

@@ -1,0 +1,60 @@
+"""``torch.linalg.inv_ex`` itself, made contiguous: what `inv_ex` falls back to, and its rules for ``out=``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from autoinv.ops._inv_state import is_ordinary, is_ordinary_type, wants_gradient
+from autoinv.problem import Problem
+from autoinv.strategies.inv._lu import batched_is_broken
+from autoinv.strategies.inv._lu import inv_ex as torch_linalg_inv_ex
+
+
+class InvEx(NamedTuple):
+    """What ``inv_ex`` returns: the inverses ``(*, n, n)`` and one int32 ``info`` a matrix, 0 where it was inverted."""
+
+    inverse: Tensor
+    info: Tensor
+
+
+def torch_inv_ex(A: Tensor, check_errors: bool = False) -> InvEx:
+    """Return PyTorch's own answer, contiguous; by its call on each matrix where the one on the batch is broken.
+
+    Raises:
+        torch.linalg.LinAlgError: with ``check_errors``, when a matrix is singular.
+    """
+    if is_ordinary(A) and batched_is_broken(Problem.of("inv", A)):
+        return _one_by_one(A, check_errors)
+    inverse, info = torch_linalg_inv_ex(A, check_errors=check_errors)
+    return InvEx(inverse.contiguous(), info)
+
+
+def fits_out(A: Tensor, out: Sequence[Tensor]) -> bool:
+    """Whether ``out`` can take an ordinary tensor's answer; if not, torch has an error for it."""
+    if not isinstance(out, tuple | list) or len(out) != 2 or not all(map(is_ordinary_type, out)):
+        return False
+    inverse, info = out
+    is_typed = inverse.dtype is A.dtype and info.dtype is torch.int32
+    return is_typed and inverse.device == info.device == A.device and not wants_gradient(A, *out)
+
+
+def fill_out(answer: InvEx, out: Sequence[Tensor]) -> InvEx:
+    """Write the answer into ``out``, resized with torch's warning where its shape differs."""
+    for value, target in zip(answer, out, strict=True):
+        if target.shape != value.shape:
+            torch._resize_output_(target, value.shape, value.device)
+        target.copy_(value)
+    return InvEx(*out)
+
+
+def _one_by_one(A: Tensor, check_errors: bool) -> InvEx:
+    answers = [torch_linalg_inv_ex(matrix) for matrix in A.reshape(-1, *A.shape[-2:])]
+    inverse = torch.stack([each.inverse for each in answers]).view(A.shape)
+    info = torch.stack([each.info for each in answers]).view(A.shape[:-2])
+    if check_errors:
+        torch._linalg_check_errors(info, "linalg.inv_ex", is_matrix=False)
+    return InvEx(inverse.contiguous(), info)
