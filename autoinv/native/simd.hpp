@@ -7,6 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
+
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
 
 #define AUTOINV_INLINE inline __attribute__((always_inline))
 #define AUTOINV_LAMBDA __attribute__((always_inline))
@@ -76,18 +81,33 @@ AUTOINV_INLINE Vector<T> magnitude(Vector<T> value) {
   return (Vector<T>)((Mask<T>)value & Simd<T>::magnitude_bits);
 }
 
+template <class T>
+AUTOINV_INLINE bool any(Mask<T> mask) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi64_mask((__m512i)mask, (__m512i)mask) != 0;
+#elif defined(__AVX__)
+  return !_mm256_testz_si256((__m256i)mask, (__m256i)mask);
+#else
+  typedef int64_t Words __attribute__((vector_size(16)));
+  const Words words = (Words)mask;
+  return (words[0] | words[1]) != 0;
+#endif
+}
+
 // A compile-time loop: the arrays it indexes can then live in registers.
 template <int Value>
 struct Index {
   static constexpr int value = Value;
 };
 
+template <int Begin, class Body, int... I>
+AUTOINV_INLINE void unroll_sequence(Body& body, std::integer_sequence<int, I...>) {
+  (body(Index<Begin + I>{}), ...);
+}
+
 template <int Begin, int End, class Body>
 AUTOINV_INLINE void unroll(Body body) {
-  if constexpr (Begin < End) {
-    body(Index<Begin>{});
-    unroll<Begin + 1, End>(body);
-  }
+  if constexpr (Begin < End) unroll_sequence<Begin>(body, std::make_integer_sequence<int, End - Begin>{});
 }
 
 }  // namespace AUTOINV_SET
