@@ -1,4 +1,8 @@
-"""The two products of the backward pass, by the fastest way there is for them."""
+"""The derivative of the inverse, one for all strategies: backward -X^H G X^H, forward dX = -X dA X.
+
+Source: M. B. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
+differentiation" (2008), 2.2.3; torch's convention for complex numbers (conjugate Wirtinger).
+"""
 
 from __future__ import annotations
 
@@ -6,67 +10,83 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, is_grad_enabled
-from torch._C import _len_torch_dispatch_stack
+from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from autoinv import native
 
-MOST_N = 64
-"""What the fused kernel takes."""
+FUSED_MOST_N = 64
+"""The largest matrices that the fused kernel takes."""
 
 _CODES = {torch.float32: 0, torch.float64: 1}
 
 _fused: Callable[..., None] | None = None
-_looked = False
+_is_fused_known = False
+
+
+def forward_of_inverse(X: Tensor, dA: Tensor) -> Tensor:
+    """Return -X dA X for the inverse X and the tangent dA of the matrices, all ``(*, n, n)``."""
+    return -(X @ dA @ X)
 
 
 def backward_of_inverse(X: Tensor, G: Tensor) -> Tensor:
-    """Return -X^H G X^H for the inverse X and the gradient G that arrives at it, both ``(*, n, n)``."""
+    """Return -X^H G X^H for the inverse X and the gradient G that arrives at it, all ``(*, n, n)``."""
     if (
         is_dynamo_compiling()
         or is_grad_enabled()  # a gradient of this gradient may be wanted
         or peek_interpreter_stack() is not None
         or forward_ad._current_level >= 0
         or _len_torch_dispatch_stack()
+        or _len_torch_function_stack()
         or type(G) is not Tensor
         or type(X) is not Tensor
     ):
-        return _product(X, G)
-    if X.is_cpu and X.dtype in _CODES and X.dtype is G.dtype and X.shape[-1] <= MOST_N:
+        return _in_full_precision(_differentiable, X, G)
+    if X.is_cpu and G.is_cpu and X.dtype in _CODES and X.dtype is G.dtype and X.shape[-1] <= FUSED_MOST_N:
         try:
             return _fused_product(X, G)
-        except (RuntimeError, ValueError):  # no memory of their own: a wrapper that outlived its transform
+        except (RuntimeError, ValueError):  # no memory of its own: a wrapper that outlived its transform
             pass
-    return _product(X, G)
+    return _in_full_precision(_two_products, X, G)
 
 
-def _product(X: Tensor, G: Tensor) -> Tensor:
-    if torch.is_autocast_enabled(X.device.type):
-        # Autocast would round both products to its low precision; a solve is among what it keeps in float32.
-        with torch.autocast(X.device.type, enabled=False):
-            return -(X.mH @ G @ X.mH)
+def _in_full_precision(product: Callable[[Tensor, Tensor], Tensor], X: Tensor, G: Tensor) -> Tensor:
+    device = X.device.type
+    if not torch.is_autocast_enabled(device):
+        return product(X, G)
+    # Autocast keeps `inv` in float32, but would round these products.
+    with torch.autocast(device, enabled=False):
+        return product(X, G)
+
+
+def _differentiable(X: Tensor, G: Tensor) -> Tensor:
     return -(X.mH @ G @ X.mH)
 
 
+def _two_products(X: Tensor, G: Tensor) -> Tensor:
+    # One conjugate transpose for both, and torch.bmm itself: two thirds of the time of two `@` for 80 3x3.
+    n = X.shape[-1]
+    XH = X.mH.resolve_conj().reshape(-1, n, n)
+    return torch.bmm(torch.bmm(XH, G.reshape(-1, n, n)), XH).neg_().view(X.shape)
+
+
 def _fused_product(X: Tensor, G: Tensor) -> Tensor:
-    kernel = _fused if _looked else _look()
+    kernel = _fused if _is_fused_known else _look_up()
     if kernel is None:
-        return _product(X, G)
-    if not X.is_contiguous():
-        X = X.contiguous()
-    if G.is_neg() or not G.is_contiguous():
-        G = G.resolve_neg().contiguous()
+        return _two_products(X, G)
+    X = X.contiguous()
+    G = G.resolve_neg().contiguous()
     dst = torch.empty_like(X)
     n = X.shape[-1]
     kernel(X.data_ptr(), G.data_ptr(), dst.data_ptr(), _CODES[X.dtype], n, X.numel() // (n * n) if n else 0)
     return dst
 
 
-def _look() -> Callable[..., None] | None:
-    global _fused, _looked
+def _look_up() -> Callable[..., None] | None:
+    global _fused, _is_fused_known
     extension = native.load()
     _fused = extension.gradient if extension is not None else None
-    _looked = True
+    _is_fused_known = True
     return _fused

@@ -1,4 +1,4 @@
-"""``torch.linalg.inv_ex`` itself, made contiguous: what `inv_ex` falls back to, and its rules for ``out=``."""
+"""``torch.linalg.inv_ex`` itself, made contiguous, which `inv_ex` falls back to; its rules for ``out=``."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from autoinv.strategies.inv._lu import inv_ex as torch_linalg_inv_ex
 
 
 class InvEx(NamedTuple):
-    """What ``inv_ex`` returns: the inverses ``(*, n, n)`` and one int32 ``info`` a matrix, 0 where it was inverted."""
+    """What `inv_ex` returns: the inverses ``(*, n, n)`` and int32 ``info`` ``(*)``, 0 where there is one."""
 
     inverse: Tensor
     info: Tensor
 
 
-def torch_inv_ex(A: Tensor, check_errors: bool = False) -> InvEx:
-    """Return PyTorch's own answer, contiguous; by its call on each matrix where the one on the batch is broken.
+def torch_inv_ex(A: Tensor, check_errors: bool, out: Sequence[Tensor] | None = None) -> InvEx:
+    """Return PyTorch's own answer, contiguous; matrix by matrix where its call on the batch is broken.
 
     Raises:
-        torch.linalg.LinAlgError: with ``check_errors``, when a matrix is singular.
+        Exception: whatever ``torch.linalg.inv_ex`` raises.
     """
+    if out is not None:
+        return InvEx(*torch_linalg_inv_ex(A, check_errors=check_errors, out=out))
     if is_ordinary(A) and batched_is_broken(Problem.of("inv", A)):
         return _one_by_one(A, check_errors)
     inverse, info = torch_linalg_inv_ex(A, check_errors=check_errors)

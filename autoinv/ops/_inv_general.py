@@ -5,63 +5,82 @@ from __future__ import annotations
 import sys
 
 import torch
-from torch import Tensor
-from torch._C import _len_torch_dispatch_stack
-from torch._C._functorch import TransformType, get_interpreter_stack
+from torch import Tensor, is_grad_enabled
+from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
+from torch._C._functorch import peek_interpreter_stack
+from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
+from torch.nn import Parameter
 
-from autoinv.ops._inv_answer import answer
-from autoinv.ops._inv_gradient import plain_inverse, transformed_inverse
+from autoinv.dispatch import key_of
+from autoinv.ops._inv_answer import answer, torchs_own
+from autoinv.ops._inv_gradient import recorded_inverse
 from autoinv.ops._inv_op import INV_OP
 from autoinv.ops._inv_operation import DISPATCHER, torch_inv
-from autoinv.ops._inv_out import into
-from autoinv.ops._inv_state import (
-    TRACED_TYPES,
-    is_ordinary_type,
-    is_overridden,
-    is_transformed,
-    resolved,
-    wants_gradient,
-)
+from autoinv.ops._inv_state import TRACED_TYPES, is_ordinary_type, is_overridden, is_transformed, resolved
+from autoinv.ops._inv_transforms import transformed_inverse
 from autoinv.strategies.inv._lu import inv as torch_linalg_inv
 
+_memo = DISPATCHER.memo
 
-def general(A: Tensor, out: Tensor | None) -> Tensor:
-    """Answer for a tensor in any state, into ``out`` when that is given.
+
+def general(A: Tensor) -> Tensor:
+    """Answer for a tensor in any state.
 
     Raises:
         Exception: whatever ``torch.linalg.inv`` raises.
     """
     if is_dynamo_compiling():
-        return _compiled(A, out)
-    if out is not None:
-        return into(A, out)
+        return _compiled(A)
+    # The usual state here, an ordinary tensor whose gradient is wanted, goes first, by the plain lane's tests.
+    if (
+        (type(A) is not Tensor and type(A) is not Parameter)
+        or forward_ad._current_level >= 0
+        or _len_torch_dispatch_stack()
+        or (_len_torch_function_stack() and is_overridden())
+        or peek_interpreter_stack() is not None
+        or A.is_neg()
+    ):
+        return _unusual(A)
+    try:
+        run = _memo.get(key_of(A))
+    except (RuntimeError, NotImplementedError):  # sparse, nested: a layout without strides
+        return torch_linalg_inv(A)
+    if run is None:
+        return _missed(A)
+    return recorded_inverse(A, run) if A.requires_grad and is_grad_enabled() else answer(A)
+
+
+def _missed(A: Tensor) -> Tensor:
+    if torch._C._get_tracing_state() is not None or not DISPATCHER.takes(A):
+        return torch_inv(A)
+    if not (A.requires_grad and is_grad_enabled()):
+        return answer(A)
+    with torch.no_grad():
+        run = DISPATCHER.miss(key_of(A), A.detach())
+    return recorded_inverse(A, run)
+
+
+def _unusual(A: Tensor) -> Tensor:
     if not is_ordinary_type(A):
         return _foreign(A)
     if torch._C._get_tracing_state() is not None:
         return torch_inv(A)  # as the plain lane does: torch.jit.trace compares two traces line by line
-    if A.layout is not torch.strided or A.is_nested:
-        return _torchs_own(A)
+    if A.layout is not torch.strided or A.is_nested or (is_overridden() and not _len_torch_dispatch_stack()):
+        return torchs_own(A)  # tracers push function modes of their own; any other is to see torch's call
     if is_transformed():
-        return _torchs_own(A) if _is_functionalized() else transformed_inverse(A)
+        return transformed_inverse(A)
     if _len_torch_dispatch_stack():
         return INV_OP(A)
-    if is_overridden():
-        return _torchs_own(A)
-    if not DISPATCHER.takes(A):
-        return torch_inv(A)
-    A = resolved(A)
-    return plain_inverse(A) if wants_gradient(A) else answer(A)
+    return general(resolved(A))
 
 
-def _compiled(A: Tensor, out: Tensor | None) -> Tensor:
+def _compiled(A: Tensor) -> Tensor:
     """Return what Dynamo shall put into its graph."""
-    if out is not None:
-        return torch_linalg_inv(A, out=out)
     if not is_ordinary_type(A):
         return torch_linalg_inv(A)
     # The op has no rule for forward AD, nor for transforms of its gradient; torch's own call has.
-    return _torchs_own(A) if is_transformed() else INV_OP(A)
+    return torchs_own(A) if is_transformed() else INV_OP(A)
 
 
 def _foreign(A: object) -> Tensor:
@@ -75,13 +94,3 @@ def _foreign(A: object) -> Tensor:
         X: Tensor = torch.overrides.handle_torch_function(inv, (A,), A)
         return X
     return torch_linalg_inv(A)
-
-
-def _torchs_own(A: Tensor) -> Tensor:
-    """Return PyTorch's own answer, contiguous as any, without a look at the sizes that a trace would record."""
-    return torch_linalg_inv(A).contiguous()
-
-
-def _is_functionalized() -> bool:
-    """Whether ``torch.func.functionalize`` is active, for which torch has no rule of autograd Functions."""
-    return any(level.key() == TransformType.Functionalize for level in get_interpreter_stack() or ())

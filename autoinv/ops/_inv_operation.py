@@ -31,7 +31,7 @@ INV = Operation("inv", TABLE, ("batched", "loop"), _operands, _sliced, _reject_r
 
 
 def torch_inv(A: Tensor, out: Tensor | None = None) -> Tensor:
-    """Return PyTorch's own answer, contiguous; by its call on each matrix where the one on the batch is broken.
+    """Return PyTorch's own answer, contiguous; matrix by matrix where its call on the batch is broken.
 
     Raises:
         Exception: whatever ``torch.linalg.inv`` raises.

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple, cast
+
 import torch
 from torch import Tensor, get_num_threads, is_grad_enabled
 from torch._C import _increment_version, _len_torch_dispatch_stack, _len_torch_function_stack
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 
+from autoinv.dispatch import key_of
 from autoinv.ops._inv_answer import answer
 from autoinv.ops._inv_operation import DISPATCHER
 from autoinv.ops._inv_state import is_ordinary, is_ordinary_type, resolved, wants_gradient
-from autoinv.strategies.base import LinAlgError
+from autoinv.strategies.base import LinAlgError, Run
+from autoinv.strategies.inv._kernels import Kernel, address_call
 from autoinv.strategies.inv._lu import inv as torch_linalg_inv
+from autoinv.strategies.inv._lu import repair
 
-_memo = DISPATCHER.memo
+
+class _Direct(NamedTuple):
+    """A kernel that takes two addresses, and all that a call of it needs."""
+
+    kernel: Kernel
+    code: int
+    n: int
+    batch: int
+    nbytes: int
+
+
+# Contiguous problems whose chosen strategy is such a kernel. They stand in the memo, to be forgotten with it.
+_direct = cast("dict[tuple[object, ...], _Direct]", DISPATCHER.memo)
 
 
 def into(A: Tensor, out: Tensor) -> Tensor:
@@ -23,42 +41,37 @@ def into(A: Tensor, out: Tensor) -> Tensor:
     Raises:
         Exception: whatever ``torch.linalg.inv(A, out=out)`` raises.
     """
-    # Two plain contiguous CPU tensors, apart or the same: a lane of its own that allocates nothing. Each test stands
-    # for a state that needs more care; torch's own getters are the cost, 50 to 100 ns each.
+    # Two plain contiguous CPU tensors, apart or the same: a lane of its own that allocates nothing. Each test is
+    # for a state that needs more care; torch's getters are the cost, 50 to 100 ns each. Contiguous tensors of more
+    # than one element are no neg views (`.imag` has a step of 2), so `out` is not asked.
     if (
         type(A) is not Tensor
         or type(out) is not Tensor
+        or is_dynamo_compiling()
         or forward_ad._current_level >= 0
         or _len_torch_dispatch_stack()
         or _len_torch_function_stack()
         or peek_interpreter_stack() is not None
-        or (is_grad_enabled() and (A.requires_grad or out.requires_grad))
-    ):
-        return _into_any(A, out)
-    shape, dtype = A.shape, A.dtype
-    key = (shape, dtype, get_num_threads())
-    run = _memo.get(key)
-    if (
-        run is None
-        or out.shape != shape
-        or out.dtype is not dtype
+        or ((A.requires_grad or out.requires_grad) and is_grad_enabled())
         or not A.is_cpu
         or not out.is_cpu
         or not A.is_contiguous()
         or not out.is_contiguous()
         or A.is_neg()
-        or out.is_neg()
-        or dtype.is_complex
-        or 0 < abs(A.data_ptr() - out.data_ptr()) < A.nbytes
     ):
         return _into_any(A, out)
+    shape, dtype = A.shape, A.dtype
+    direct = _direct.get((shape, dtype, get_num_threads(), "out"))
+    if direct is None or out.shape != shape or out.dtype is not dtype:
+        return _into_any(A, out)
+    kernel, code, n, batch, nbytes = direct
+    source, target = A.data_ptr(), out.data_ptr()
+    if source != target and target - nbytes < source < target + nbytes:
+        return _into_any(A, out)
     _increment_version((out,))  # first: it refuses an inference tensor, in torch's words
-    try:
-        run(A, out)
-    except LinAlgError:
-        raise
-    except Exception as error:
-        return DISPATCHER.failed(key, A, out, error)
+    doubtful = kernel(source, target, code, n, batch)
+    if doubtful is not None:
+        repair(A, out, doubtful)
     return out
 
 
@@ -72,7 +85,39 @@ def _into_any(A: Tensor, out: Tensor) -> Tensor:
         or wants_gradient(A, out)
     ):
         return torch_linalg_inv(A, out=out)  # its answer or, mostly, its error
-    X = answer(resolved(A))
-    if out.shape != X.shape:
-        torch._resize_output_(out, X.shape, X.device)  # warns as every out= does
-    return out.copy_(X)
+    A = resolved(A)
+    if out.shape != A.shape:
+        torch._resize_output_(out, A.shape, A.device)  # warns as every out= does
+    is_direct = out.is_contiguous() and not (out.is_neg() or out.is_conj()) and _is_apart_or_same(A, out)
+    return _write(A, out) if is_direct else out.copy_(answer(A))
+
+
+def _is_apart_or_same(A: Tensor, out: Tensor) -> bool:
+    """Whether a contiguous ``out`` shares no byte with ``A``, or is the very same matrices."""
+    source, target = A.data_ptr(), out.data_ptr()
+    if source == target:
+        return A.is_contiguous()
+    extent = 1 + sum((size - 1) * step for size, step in zip(A.shape, A.stride(), strict=True))
+    return source + extent * A.itemsize <= target or target + out.nbytes <= source
+
+
+def _write(A: Tensor, out: Tensor) -> Tensor:
+    key = key_of(A)
+    run = DISPATCHER.memo.get(key) or DISPATCHER.miss(key, A)
+    _increment_version((out,))  # first: it refuses an inference tensor, in torch's words
+    try:
+        run(A, out)
+    except LinAlgError:
+        raise
+    except Exception as error:
+        return DISPATCHER.failed(key, A, out, error)
+    if A.shape[-1] > 1 and A.is_contiguous():
+        _remember(key, run, A)
+    return out
+
+
+def _remember(key: tuple[object, ...], run: Run, A: Tensor) -> None:
+    call = address_call(run)
+    if call is not None:
+        direct_key = (*key, "out")
+        _direct[direct_key] = _Direct(*call, A.nbytes)

@@ -16,7 +16,7 @@ from torch.utils._device import DeviceContext
 
 from autoinv.dispatch import Dispatcher
 
-# torch offers no public way to ask what modes and transforms are active; these private ones stand since torch 2.1.
+# torch has no public way to ask what modes and transforms are active; these private ones stand since 2.1.
 
 TRACED_TYPES: tuple[type, ...] = (FakeTensor, FunctionalTensor)
 """Stand-ins that torch itself makes while it traces; to the user they are ordinary tensors."""
@@ -42,7 +42,7 @@ def is_traced() -> bool:
 
 
 def is_overridden() -> bool:
-    """Whether a function mode is active, other than those of ``torch.device`` contexts, which leave inputs alone."""
+    """Whether a function mode is active, other than ``torch.device`` contexts, which leave inputs alone."""
     return bool(_len_torch_function_stack()) and any(
         type(mode) is not DeviceContext
         for mode in _get_current_function_mode_stack()  # type: ignore[no-untyped-call]

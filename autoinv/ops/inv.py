@@ -14,9 +14,9 @@ from torch.compiler import is_dynamo_compiling
 from autoinv.ops._inv_ex import InvEx, fill_out, fits_out, torch_inv_ex
 from autoinv.ops._inv_general import general
 from autoinv.ops._inv_operation import DISPATCHER
+from autoinv.ops._inv_out import into
 from autoinv.ops._inv_state import is_ordinary
 from autoinv.strategies.base import LinAlgError
-from autoinv.strategies.inv._lu import inv_ex as torch_linalg_inv_ex
 
 _memo = DISPATCHER.memo
 
@@ -55,14 +55,14 @@ def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
         or (A.requires_grad and is_grad_enabled())
         or A.is_neg()
     ):
-        return general(A, out)
+        return general(A) if out is None else into(A, out)
     try:
         if A.is_cpu and A.is_contiguous():
             key: tuple[object, ...] = (A.shape, A.dtype, get_num_threads())
         else:
             key = (A.shape, A.dtype, A.device, get_num_threads(), A.stride())
     except (RuntimeError, NotImplementedError):  # sparse, nested: a layout without strides
-        return general(A, out)
+        return general(A)
     run = _memo.get(key)
     if run is None:
         run = DISPATCHER.miss(key, A)
@@ -100,15 +100,10 @@ def inv_ex(A: Tensor, *, check_errors: bool = False, out: Sequence[Tensor] | Non
         tensor([0, 1], dtype=torch.int32)
     """
     if not is_ordinary(A):
-        return (
-            torch_inv_ex(A, check_errors)
-            if out is None
-            else InvEx(*torch_linalg_inv_ex(A, check_errors=check_errors, out=out))
-        )
+        return torch_inv_ex(A, check_errors, out)
     if out is not None:
-        if not fits_out(A, out):
-            return InvEx(*torch_linalg_inv_ex(A, check_errors=check_errors, out=out))
-        return fill_out(inv_ex(A, check_errors=check_errors), out)
+        fits = fits_out(A, out)
+        return fill_out(inv_ex(A, check_errors=check_errors), out) if fits else torch_inv_ex(A, check_errors, out)
     try:
         inverse = inv(A)
     except LinAlgError:

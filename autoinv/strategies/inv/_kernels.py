@@ -62,7 +62,16 @@ def _bound_dense(problem: Problem, dense: Kernel, extra: tuple[int, ...]) -> Run
             repair(A, X, doubtful)
         return X
 
-    return run_with if extra else run
+    if extra:
+        return run_with
+    run.address_call = (dense, code, n, batch)  # type: ignore[attr-defined]
+    return run
+
+
+def address_call(run: Run) -> tuple[Kernel, int, int, int] | None:
+    """Return what a dense run calls with two addresses: the kernel and its other arguments; else None."""
+    call: tuple[Kernel, int, int, int] | None = getattr(run, "address_call", None)
+    return call
 
 
 def _bound_strided(problem: Problem, strided: Kernel, extra: tuple[int, ...]) -> Run:
