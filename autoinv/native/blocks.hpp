@@ -3,6 +3,7 @@
 
 #include "kernel.hpp"
 #include "lanes.hpp"
+#include "reorder.hpp"
 #include "walk.hpp"
 
 namespace autoinv {
@@ -37,25 +38,48 @@ struct Blocks {
 
   AUTOINV_INLINE static void copy(const T* from, T* to) { __builtin_memcpy(to, from, kSize * sizeof(T)); }
 
-  __attribute__((noinline)) void run(int64_t first, int count) {
-    T* to = static_cast<T*>(batch.dst) + first * kSize;
-    const T* from = spare;
-    if (whole && count == L) from = static_cast<const T*>(batch.src) + first * kSize;
-    else collect(first, count);
-    Lanes<T, N> lanes;
-    load_lanes<T, kSize>(from, lanes.a);
-    if (transposed) lanes.transpose_matrices();
-    lanes.invert();
-    const bool clean = count == L && !any<T>(lanes.doubtful);
-    store_lanes<T, kSize>(lanes.x, clean ? to : spare);
-    if (!clean) distribute(first, count, lanes.doubtful, to);
+  // `Count` full blocks that lie one behind the other.
+  template <int Count>
+  __attribute__((noinline)) void run_whole(int64_t first) {
+    const T* from = static_cast<const T*>(batch.src) + first * kSize;
+    Lanes<T, N> lanes[Count];
+    unroll<0, Count>([&](auto b) AUTOINV_LAMBDA { load_lanes<T, N, Lanes<T, N>::kLd>(from + b.value * L * kSize, lanes[b.value].a); });
+    if (transposed) unroll<0, Count>([&](auto b) AUTOINV_LAMBDA { lanes[b.value].transpose_matrices(); });
+    invert_lanes(lanes);
+    unroll<0, Count>([&](auto b) AUTOINV_LAMBDA { write(lanes[b.value], first + b.value * L, L); });
   }
 
-  // Writes the good ones of `spare`, lists the others.
-  AUTOINV_INLINE void distribute(int64_t first, int count, Mask<T> doubt, T* to) {
-    for (int l = 0; l < count; ++l) {
-      if (doubt[l]) add_doubtful(doubtful, first + l);
-      else copy(spare + l * kSize, to + l * kSize);
+  __attribute__((noinline)) void run(int64_t first, int count) {
+    collect(first, count);
+    Lanes<T, N> lanes[1];
+    load_lanes<T, N, Lanes<T, N>::kLd>(spare, lanes[0].a);
+    if (transposed) lanes[0].transpose_matrices();
+    invert_lanes(lanes);
+    write(lanes[0], first, count);
+  }
+
+  // Writes the good ones among `count` matrices, lists the others.
+  AUTOINV_INLINE void write(Lanes<T, N>& lanes, int64_t first, int count) {
+    T* to = static_cast<T*>(batch.dst) + first * kSize;
+    if constexpr (Lanes<T, N>::kOrderInLanes) {
+      const bool clean = count == L && all<T>(lanes.good);
+      store_lanes<T, N, Lanes<T, N>::kLd>(lanes.x, clean ? to : spare);
+      if (clean) return;
+      for (int l = 0; l < count; ++l) {
+        if (lane<T>(lanes.good, l)) copy(spare + l * kSize, to + l * kSize);
+        else add_doubtful(doubtful, first + l);
+      }
+    } else {
+      Integers<T> source[N];
+      lanes.column_order(source);
+      // A is no longer needed; a buffer of its own would push the rest out of the first-level cache.
+      T* rows = reinterpret_cast<T*>(lanes.a);
+      store_lanes<T, N, Lanes<T, N>::kLd>(lanes.x, rows);
+      for (int l = 0; l < count; ++l) {
+        const Integer<T>* sources = reinterpret_cast<const Integer<T>*>(source) + l;
+        if (lane<T>(lanes.good, l)) reorder_columns<T, N>(rows + l * kSize, sources, to + l * kSize);
+        else add_doubtful(doubtful, first + l);
+      }
     }
   }
 };
@@ -63,9 +87,14 @@ struct Blocks {
 template <class T, int N>
 __attribute__((noinline)) void invert_by_lanes(const Batch& batch, int64_t first, int64_t last, Doubtful& doubtful) {
   Blocks<T, N> blocks(batch, doubtful);
+  constexpr int L = Simd<T>::lanes;
+  constexpr int kAbreast = N <= 4 ? 2 : 1;
   int64_t i = first;
-  for (; i + blocks.L <= last; i += blocks.L) blocks.run(i, blocks.L);
-  if (i < last) blocks.run(i, static_cast<int>(last - i));
+  if (blocks.whole) {
+    for (; i + kAbreast * L <= last; i += kAbreast * L) blocks.template run_whole<kAbreast>(i);
+    if (kAbreast > 1 && i + L <= last) {blocks.template run_whole<1>(i); i += L;}
+  }
+  for (; i < last; i += L) blocks.run(i, static_cast<int>(last - i < L ? last - i : L));
 }
 
 }  // namespace AUTOINV_SET

@@ -7,28 +7,47 @@
 // Source: Golub and Van Loan, Matrix Computations, 4th ed., section 3.2.9 (gaxpy LU).
 #pragma once
 
+#include "mask.hpp"
 #include "simd.hpp"
 #include "transpose.hpp"
 
 namespace autoinv {
 namespace AUTOINV_SET {
 
+#ifdef OIL
+template <class T>
+constexpr int kMaxOrderInLanes = OIL;
+#else
+template <class T>
+constexpr int kMaxOrderInLanes = sizeof(T) == 8 ? 6 : 8;
+#endif
+
 template <class T, int N>
 struct Lanes {
   static constexpr int L = Simd<T>::lanes;
   using V = Vector<T>;
+  using I = Integers<T>;
   using M = Mask<T>;
   // Up to here columns are unrolled too, so that small matrices never leave the registers.
   static constexpr bool kUnrollColumns = N <= 4;
 
-  V a[N * N];       // A, then L below the diagonal and U on and above it
-  V x[N * N];       // U^-1 L^-1, then A^-1
+  // Whether columns find their place in lane order, by selects, or in memory order.
+  static constexpr bool kOrderInLanes = N <= kMaxOrderInLanes<T>;
+
+  // Vectors from row to row. One more than N where a column would otherwise fall into few cache sets.
+  static constexpr int kLd = N % 16 == 0 ? N + 1 : N;
+
+  V a[N * kLd];     // A, then L below the diagonal and U on and above it
+  V x[N * kLd];     // U^-1 L^-1, then A^-1
   V reciprocal[N];  // of the pivots
-  M pivot[N];       // the row that step k swapped with row k
-  M doubtful;
+  I pivot[N];       // the row that step k swapped with row k
+  M swapped[kUnrollColumns ? N * N : 1];  // [k * N + r]: the same, as lanes whose row r it is
+  M good;           // lanes whose inverse can be trusted
+  V floor;          // pivots must exceed it
+  V sum;            // of the results: not finite where one is not
 
   template <class Body>
-  AUTOINV_INLINE void for_columns(Body body) {
+  AUTOINV_INLINE static void for_columns(Body body) {
     if constexpr (kUnrollColumns) {
       unroll<0, N>([&](auto c) AUTOINV_LAMBDA { body(c.value); });
     } else {
@@ -36,15 +55,21 @@ struct Lanes {
     }
   }
 
-  // Swaps entry K with each lane's pivot of step K.
-  template <int K>
-  AUTOINV_INLINE void swap(V* column) {
-    const V old = column[K];
-    V chosen = old;
+  // Lanes where step K swapped row K with row R.
+  template <int K, int R>
+  AUTOINV_INLINE M swapped_with() {
+    if constexpr (kUnrollColumns) return swapped[K * N + R];
+    else return equal<T>(pivot[K], I{} + R);
+  }
+
+  template <int K, class Vec>
+  AUTOINV_INLINE void swap(Vec* column) {
+    const Vec old = column[K];
+    Vec chosen = old;
     unroll<K + 1, N>([&](auto r) AUTOINV_LAMBDA {
-      const M here = pivot[K] == r.value;
-      chosen = here ? column[r.value] : chosen;
-      column[r.value] = here ? old : column[r.value];
+      const M here = swapped_with<K, r.value>();
+      chosen = select<T>(here, column[r.value], chosen);
+      column[r.value] = select<T>(here, old, column[r.value]);
     });
     column[K] = chosen;
   }
@@ -53,51 +78,55 @@ struct Lanes {
   template <int K>
   AUTOINV_INLINE void find_pivot(const V* column) {
     V best = magnitude<T>(column[K]);
-    M row = M{} + K;
+    I row = I{} + K;
     unroll<K + 1, N>([&](auto r) AUTOINV_LAMBDA {
-      const V candidate = magnitude<T>(column[r.value]);
-      row = candidate > best ? M{} + r.value : row;
-      best = candidate > best ? candidate : best;
+      const M better = greater<T>(magnitude<T>(column[r.value]), best);
+      best = larger_magnitude<T>(best, column[r.value]);
+      if constexpr (kUnrollColumns) {
+        unroll<K + 1, r.value>([&](auto earlier) AUTOINV_LAMBDA { swapped[K * N + earlier.value] &= ~better; });
+        swapped[K * N + r.value] = better;
+      } else {
+        row = select<T>(better, I{} + r.value, row);
+      }
     });
     pivot[K] = row;
   }
 
   template <int K>
-  AUTOINV_INLINE void finish_column(V* column, V floor) {
+  AUTOINV_INLINE void finish_column(V* column) {
     find_pivot<K>(column);
     swap<K>(column);
     const V size = magnitude<T>(column[K]);
     // Written so that NaN is doubtful too.
-    const M good = (size > floor) & (size > Simd<T>::smallest_pivot) & (size < Simd<T>::largest_pivot);
-    doubtful |= ~good;
+    good &= greater<T>(size, floor) & greater<T>(V{} + Simd<T>::largest_pivot, size);
     reciprocal[K] = 1 / column[K];
     unroll<K + 1, N>([&](auto r) AUTOINV_LAMBDA { column[r.value] *= reciprocal[K]; });
   }
 
-  AUTOINV_INLINE void factor_column(int c, V floor) {
+  AUTOINV_INLINE void factor_column(int c) {
     V column[N];
-    unroll<0, N>([&](auto r) AUTOINV_LAMBDA { column[r.value] = a[r.value * N + c]; });
+    unroll<0, N>([&](auto r) AUTOINV_LAMBDA { column[r.value] = a[r.value * kLd + c]; });
     unroll<0, N>([&](auto k) AUTOINV_LAMBDA {
       if (k.value < c) {
         swap<k.value>(column);
         unroll<k.value + 1, N>([&](auto r) AUTOINV_LAMBDA {
-          column[r.value] -= a[r.value * N + k.value] * column[k.value];
+          column[r.value] -= a[r.value * kLd + k.value] * column[k.value];
         });
       }
-      if (k.value == c) finish_column<k.value>(column, floor);
+      if (k.value == c) finish_column<k.value>(column);
     });
-    unroll<0, N>([&](auto r) AUTOINV_LAMBDA { a[r.value * N + c] = column[r.value]; });
+    unroll<0, N>([&](auto r) AUTOINV_LAMBDA { a[r.value * kLd + c] = column[r.value]; });
   }
 
   // The multipliers of column c as later swaps leave them.
   AUTOINV_INLINE void order_multipliers(int c) {
     V column[N];
-    unroll<1, N>([&](auto r) AUTOINV_LAMBDA { column[r.value] = a[r.value * N + c]; });
+    unroll<1, N>([&](auto r) AUTOINV_LAMBDA { column[r.value] = a[r.value * kLd + c]; });
     unroll<1, N>([&](auto k) AUTOINV_LAMBDA {
       if (k.value > c) swap<k.value>(column);
     });
     unroll<1, N>([&](auto r) AUTOINV_LAMBDA {
-      if (r.value > c) a[r.value * N + c] = column[r.value];
+      if (r.value > c) a[r.value * kLd + c] = column[r.value];
     });
   }
 
@@ -105,36 +134,44 @@ struct Lanes {
   AUTOINV_INLINE void solve_column(int c) {
     V y[N];
     unroll<0, N>([&](auto r) AUTOINV_LAMBDA {
-      y[r.value] = r.value < c ? V{} : r.value == c ? V{} + 1 : -a[r.value * N + c];
+      y[r.value] = r.value < c ? V{} : r.value == c ? V{} + 1 : -a[r.value * kLd + c];
     });
     unroll<1, N>([&](auto k) AUTOINV_LAMBDA {
       if (k.value <= c) return;
-      unroll<k.value + 1, N>([&](auto r) AUTOINV_LAMBDA { y[r.value] -= a[r.value * N + k.value] * y[k.value]; });
+      unroll<k.value + 1, N>([&](auto r) AUTOINV_LAMBDA { y[r.value] -= a[r.value * kLd + k.value] * y[k.value]; });
     });
     unroll<0, N>([&](auto i) AUTOINV_LAMBDA {
       constexpr int k = N - 1 - i.value;
       y[k] *= reciprocal[k];
-      unroll<0, k>([&](auto r) AUTOINV_LAMBDA { y[r.value] -= a[r.value * N + k] * y[k]; });
+      unroll<0, k>([&](auto r) AUTOINV_LAMBDA { y[r.value] -= a[r.value * kLd + k] * y[k]; });
     });
-    unroll<0, N>([&](auto r) AUTOINV_LAMBDA { x[r.value * N + c] = y[r.value]; });
+    unroll<0, N>([&](auto r) AUTOINV_LAMBDA {
+      x[r.value * kLd + c] = y[r.value];
+      sum += y[r.value];
+    });
   }
 
   // Row r's entries to the columns that they belong to: the swaps undone, last one first.
-  AUTOINV_INLINE V order_row(int r) {
+  AUTOINV_INLINE void order_row(int r) {
     V row[N];
-    V sum = {};
-    unroll<0, N>([&](auto c) AUTOINV_LAMBDA { row[c.value] = x[r * N + c.value]; sum += row[c.value]; });
+    unroll<0, N>([&](auto c) AUTOINV_LAMBDA { row[c.value] = x[r * kLd + c.value]; });
     unroll<1, N>([&](auto i) AUTOINV_LAMBDA { swap<N - 1 - i.value>(row); });
-    unroll<0, N>([&](auto c) AUTOINV_LAMBDA { x[r * N + c.value] = row[c.value]; });
-    return sum;
+    unroll<0, N>([&](auto c) AUTOINV_LAMBDA { x[r * kLd + c.value] = row[c.value]; });
+  }
+
+  // to[c]: the column of U^-1 L^-1 that is column c of the inverse.
+  AUTOINV_INLINE void column_order(I* to) {
+    I order[N];
+    unroll<0, N>([&](auto c) AUTOINV_LAMBDA { order[c.value] = I{} + c.value; });
+    unroll<1, N>([&](auto i) AUTOINV_LAMBDA { swap<N - 1 - i.value>(order); });
+    unroll<0, N>([&](auto c) AUTOINV_LAMBDA { to[c.value] = order[c.value]; });
   }
 
   AUTOINV_INLINE V largest() {
     V best = {};
     for_columns([&](int c) AUTOINV_LAMBDA {
       unroll<0, N>([&](auto r) AUTOINV_LAMBDA {
-        const V candidate = magnitude<T>(a[r.value * N + c]);
-        best = candidate > best ? candidate : best;
+        best = larger_magnitude<T>(best, a[r.value * kLd + c]);
       });
     });
     return best;
@@ -143,27 +180,46 @@ struct Lanes {
   AUTOINV_INLINE void transpose_matrices() {
     for_columns([&](int r) AUTOINV_LAMBDA {
       for (int c = 0; c < r; ++c) {
-        const V kept = a[r * N + c];
-        a[r * N + c] = a[c * N + r];
-        a[c * N + r] = kept;
+        const V kept = a[r * kLd + c];
+        a[r * kLd + c] = a[c * kLd + r];
+        a[c * kLd + r] = kept;
       }
     });
   }
 
-  // Fills x from a; sets `doubtful` in lanes whose matrices are to be left to torch.
-  AUTOINV_INLINE void invert() {
-    const V floor = largest() * T(8 * N * Simd<T>::epsilon);
-    doubtful = M{};
-    for_columns([&](int c) AUTOINV_LAMBDA { factor_column(c, floor); });
-    for_columns([&](int c) AUTOINV_LAMBDA {
-      if (c < N - 2) order_multipliers(c);
-    });
-    for_columns([&](int c) AUTOINV_LAMBDA { solve_column(c); });
-    V sum = {};
-    for_columns([&](int r) AUTOINV_LAMBDA { sum += order_row(r); });
-    doubtful |= ~(sum - sum == V{});
+  AUTOINV_INLINE void start() {
+    floor = largest() * T(8 * N * Simd<T>::epsilon);
+    floor = floor > Simd<T>::smallest_pivot ? floor : V{} + Simd<T>::smallest_pivot;
+    good = ~M{};
+    sum = V{};
   }
+
+  AUTOINV_INLINE void finish() { good &= greater<T>(V{} + Simd<T>::largest_finite, magnitude<T>(sum)); }
 };
+
+// Fills x from a, and `good`, for blocks that are independent: their steps alternate, so that the
+// processor finds work in one while the other waits for a quotient.
+template <class T, int N, int Count>
+AUTOINV_INLINE void invert_lanes(Lanes<T, N> (&block)[Count]) {
+  const auto each = [&](auto step) AUTOINV_LAMBDA {
+    unroll<0, Count>([&](auto b) AUTOINV_LAMBDA { step(block[b.value]); });
+  };
+  const auto each_column = [&](auto step) AUTOINV_LAMBDA {
+    Lanes<T, N>::for_columns([&](int c) AUTOINV_LAMBDA {
+      each([&](Lanes<T, N>& lanes) AUTOINV_LAMBDA { step(lanes, c); });
+    });
+  };
+  each([](Lanes<T, N>& lanes) AUTOINV_LAMBDA { lanes.start(); });
+  each_column([](Lanes<T, N>& lanes, int c) AUTOINV_LAMBDA { lanes.factor_column(c); });
+  each_column([](Lanes<T, N>& lanes, int c) AUTOINV_LAMBDA {
+    if (c < N - 2) lanes.order_multipliers(c);
+  });
+  each_column([](Lanes<T, N>& lanes, int c) AUTOINV_LAMBDA { lanes.solve_column(c); });
+  if constexpr (Lanes<T, N>::kOrderInLanes) {
+    each_column([](Lanes<T, N>& lanes, int r) AUTOINV_LAMBDA { lanes.order_row(r); });
+  }
+  each([](Lanes<T, N>& lanes) AUTOINV_LAMBDA { lanes.finish(); });
+}
 
 }  // namespace AUTOINV_SET
 }  // namespace autoinv

@@ -148,32 +148,37 @@ constexpr int square_width(int elements, int lanes) {
 }
 
 // All Size elements of L matrices that lie one behind the other, to Size vectors in lane order.
-template <class T, int Size, int From = 0>
+// In lane order, element e lies at e + e / N * (Ld - N).
+template <class T, int N, int Ld, int From = 0>
 AUTOINV_INLINE void load_lanes(const T* from, Vector<T>* lanes) {
+  constexpr int Size = N * N;
   constexpr int C = square_width(Size - From, Simd<T>::lanes);
   constexpr int squares = (Size - From) / C;
+  static_assert(Ld == N || N % C == 0, "a square must not cross a padded row");
   if constexpr (squares <= 2) {  // unrolled, so that the smallest matrices stay in registers
     unroll<0, squares>([&](auto s) AUTOINV_LAMBDA {
       load_square<T, C, Size>(from + From + s.value * C, lanes + From + s.value * C);
     });
   } else {
-    for (int e = From; e < From + squares * C; e += C) load_square<T, C, Size>(from + e, lanes + e);
+    for (int e = From; e < From + squares * C; e += C) load_square<T, C, Size>(from + e, lanes + e + e / N * (Ld - N));
   }
-  if constexpr (From + squares * C < Size) load_lanes<T, Size, From + squares * C>(from, lanes);
+  if constexpr (From + squares * C < Size) load_lanes<T, N, Ld, From + squares * C>(from, lanes);
 }
 
-template <class T, int Size, int From = 0>
+template <class T, int N, int Ld, int From = 0>
 AUTOINV_INLINE void store_lanes(const Vector<T>* lanes, T* to) {
+  constexpr int Size = N * N;
   constexpr int C = square_width(Size - From, Simd<T>::lanes);
   constexpr int squares = (Size - From) / C;
+  static_assert(Ld == N || N % C == 0, "a square must not cross a padded row");
   if constexpr (squares <= 2) {
     unroll<0, squares>([&](auto s) AUTOINV_LAMBDA {
       store_square<T, C, Size>(lanes + From + s.value * C, to + From + s.value * C);
     });
   } else {
-    for (int e = From; e < From + squares * C; e += C) store_square<T, C, Size>(lanes + e, to + e);
+    for (int e = From; e < From + squares * C; e += C) store_square<T, C, Size>(lanes + e + e / N * (Ld - N), to + e);
   }
-  if constexpr (From + squares * C < Size) store_lanes<T, Size, From + squares * C>(lanes, to);
+  if constexpr (From + squares * C < Size) store_lanes<T, N, Ld, From + squares * C>(lanes, to);
 }
 
 }  // namespace AUTOINV_SET
