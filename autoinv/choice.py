@@ -9,6 +9,9 @@ from autoinv.measure import thirds
 
 MARGIN = 1.05
 """The reference keeps its place unless another is this many times as fast in every third of the rounds."""
+MOST_ROUNDS_WON = 0.6
+"""... and in more than this share of the single rounds: with both, of two equals that vary by 30 % one beats the
+other in 1 of 700 tunings, and one that is a fifth faster in all (simulated)."""
 CALM_WITHIN = 1.5
 """A strategy that opens no thread team is preferred within this many times of the best time."""
 
@@ -37,7 +40,11 @@ def choose(rounds: Rounds, reference: str, calm: Set[str], contended: bool) -> t
 
 
 def clearly_faster(challenger: Sequence[float], holder: Sequence[float], by_mean: bool = False) -> bool:
-    """Whether the challenger beats the holder by the margin in every third of the rounds."""
+    """Whether the challenger beats the holder by the margin, in every third of the rounds and in most of them."""
     middle = statistics.fmean if by_mean else statistics.median
-    pairs = zip(thirds(challenger), thirds(holder), strict=False)
-    return all(middle(ours) * MARGIN <= middle(theirs) for ours, theirs in pairs)
+    wins = [ours * MARGIN <= theirs for ours, theirs in zip(challenger, holder, strict=False)]
+    in_every_third = all(
+        middle(ours) * MARGIN <= middle(theirs)
+        for ours, theirs in zip(thirds(challenger), thirds(holder), strict=False)
+    )
+    return in_every_third and sum(wins) > MOST_ROUNDS_WON * len(wins)

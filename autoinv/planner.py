@@ -1,39 +1,23 @@
-"""What shall run for a problem: pin -> remembered -> neighbour -> tuned -> reference."""
+"""What shall run for a problem: pinned or agreed, else remembered, neighbour, tuned, reference."""
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
-from autoinv import decisions, environment, pins, settings
+from autoinv import decisions, environment, events, settings
 from autoinv.decisions import Decision, DecisionsFile
-from autoinv.errors import logger, warn_once
+from autoinv.errors import logger
 from autoinv.operation import Operation, Strides
+from autoinv.pinned import pinned
+from autoinv.plan import Plan as Plan
 from autoinv.problem import Problem
-from autoinv.strategies.base import Strategy
-from autoinv.tuner import stopwatch_for, tune
-
-Source = Literal["pin", "file", "neighbour", "tuned", "reference"]
 
 NEIGHBOUR_TUNINGS = 2
 """A bucket of batch sizes that was tuned this often in one process serves its other sizes, quiet or not."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The strategy for a problem and where the knowledge comes from.
-
-    ``final`` is False for one that serves now but is to be asked for again at the next call.
-    """
-
-    strategy: Strategy
-    source: Source
-    why: str
-    decision: Decision | None = None
-    final: bool = True
 
 
 class Planner:
@@ -44,7 +28,6 @@ class Planner:
         self._tuned: set[Problem] = set()
         self._served: set[Problem] = set()
         self._buckets: Counter[tuple[object, ...]] = Counter()
-        self.listeners: list[Callable[[Plan, float], None]] = []
 
     def forget(self) -> None:
         """Forget what this process tuned and served, so that it may be tuned anew."""
@@ -57,7 +40,7 @@ class Planner:
         if settings.current().mode == "off":
             return self._fallback(problem)
         return (
-            self._pinned(problem)
+            pinned(self.operation, problem)
             or self._remembered(problem)
             or self._neighbour(problem)
             or self._fallback(problem)
@@ -65,8 +48,15 @@ class Planner:
 
     def plan(self, problem: Problem, strides: Strides, started_s: float) -> Plan:
         """Return what shall run; tunes within what is left of the budget since ``started_s``."""
+        served_before = problem in self._served
+        plan = self._plan(problem, strides, started_s)
+        if events.wanted() and (plan.final or (plan.decision and not served_before)):
+            events.tell(problem, plan, time.perf_counter() - started_s)
+        return plan
+
+    def _plan(self, problem: Problem, strides: Strides, started_s: float) -> Plan:
         mode = settings.current().mode
-        plan = self._fallback(problem) if mode == "off" else self._pinned(problem)
+        plan = self._fallback(problem) if mode == "off" else pinned(self.operation, problem)
         if plan:
             return plan
         may_tune = mode == "tune"
@@ -90,27 +80,15 @@ class Planner:
         """Return this problem's own settled decision, tuning it when there is none; no neighbours."""
         stored = self._remembered(problem)
         if stored and stored.decision and stored.decision.settled:
+            if events.wanted():
+                events.tell(problem, stored, time.perf_counter() - started_s)
             return stored.decision
         plan = self._tune(
             problem, strides, started_s, again=stored.decision if stored else None, budget_s=budget_s
         )
+        if events.wanted() and plan.decision:
+            events.tell(problem, plan, time.perf_counter() - started_s)
         return plan.decision
-
-    def _pinned(self, problem: Problem) -> Plan | None:
-        for name, where in (
-            (settings.current().strategy, "the strategy setting"),
-            (pins.opened_pins(settings.cache_dir()).get(problem), "a pin in pins-v1.json"),
-        ):
-            strategy = self.operation.strategy(name) if name else None
-            if strategy and strategy.supports(problem):
-                return Plan(strategy, "pin", f"pinned by {where}")
-            if name and not strategy and where.startswith("a pin"):
-                warn_once(
-                    f"unknown pin {name}",
-                    f"{problem.key} is pinned to {name!r}, which is no strategy of {self.operation.name}",
-                    f"The pin is ignored; unpin it or pin one of {', '.join(self.operation.names())}.",
-                )
-        return None
 
     def _remembered(self, problem: Problem) -> Plan | None:
         decision = self.file(problem).get(problem)
@@ -147,6 +125,11 @@ class Planner:
         again: Decision | None = None,
         budget_s: float | None = None,
     ) -> Plan:
+        from autoinv.tuner import (
+            stopwatch_for,
+            tune,
+        )  # 4 ms that a process which only remembers need not spend
+
         stopwatch = stopwatch_for(problem.device)
         ends_s = started_s + (settings.current().budget if budget_s is None else budget_s)
         left_s = ends_s - stopwatch.wall_s()
@@ -194,3 +177,7 @@ def reset_after_fork() -> None:
     """Give the child a lock that no vanished thread holds."""
     global _one_tuning
     _one_tuning = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=reset_after_fork)

@@ -1,0 +1,49 @@
+"""Setting the settings from a program."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from autoinv import settings
+from autoinv.ops.table import DISPATCHERS
+from autoinv.settings import Settings
+
+
+def configure(**changes: object) -> None:
+    """Set settings for this process: mode, strategy, budget (seconds), cache_dir, log; None unsets one.
+
+    Raises:
+        ValueError: for a value that the setting does not take.
+        TypeError: for a name that is no setting.
+
+    Example:
+        >>> import autoinv
+        >>> autoinv.configure(budget=0.05)
+        >>> autoinv.configure(budget=None)
+    """
+    _check_strategy(changes)
+    settings.configure(**changes)
+
+
+def using(**changes: object) -> AbstractContextManager[Settings]:
+    """Set settings for this process while a block runs, as ``configure`` does; all threads see them.
+
+    Raises:
+        ValueError: for a value that the setting does not take.
+        TypeError: for a name that is no setting.
+
+    Example:
+        >>> import torch, autoinv
+        >>> with autoinv.using(mode="off"):
+        ...     X = autoinv.inv(torch.eye(2))
+    """
+    _check_strategy(changes)
+    settings.check(changes)  # here rather than where the block begins
+    return settings.using(**changes)
+
+
+def _check_strategy(changes: dict[str, object]) -> None:
+    name = changes.get("strategy")
+    known = sorted({n for d in DISPATCHERS.values() for n in d.operation.names()})
+    if name is not None and name not in known:
+        raise ValueError(f"strategy is one of {', '.join(known)}, not {name!r}")

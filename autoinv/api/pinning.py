@@ -1,0 +1,66 @@
+"""Decisions that a person makes."""
+
+from __future__ import annotations
+
+import torch
+
+from autoinv import pins, settings
+from autoinv.api.problems import SAVE_WAIT_S, ShapeLike, problem_of
+from autoinv.errors import warn_once
+from autoinv.ops.table import dispatcher
+
+_CHECK = "Run `python -m autoinv.tune doctor` to see what is wrong with the file."
+
+
+def pin(
+    shape: ShapeLike,
+    strategy: str,
+    op: str = "inv",
+    dtype: torch.dtype | str = torch.float32,
+    device: torch.device | str = "cpu",
+) -> None:
+    """Decide yourself: this shape runs by this strategy, whatever was or will be timed, until ``unpin``.
+
+    Raises:
+        ValueError: for a strategy that there is not, or that does not support the shape.
+
+    Example:
+        >>> import torch, autoinv
+        >>> autoinv.pin((100, 3, 3), "closed_form")
+        >>> autoinv.explain(torch.zeros(100, 3, 3)).source
+        'pin'
+        >>> autoinv.unpin((100, 3, 3))
+        True
+    """
+    chooser = dispatcher(op)
+    problem = problem_of(shape, op, dtype, device)
+    found = chooser.operation.strategy(strategy)
+    if found is None:
+        raise ValueError(f"{op} has no strategy {strategy!r}; it has {', '.join(chooser.operation.names())}")
+    if not found.supports(problem):
+        raise ValueError(f"{strategy} does not support {problem.key}; pin one that does")
+    if not pins.opened_pins(settings.cache_dir()).set(problem, strategy, SAVE_WAIT_S):
+        warn_once("pin not saved", "the pin could not be saved and holds in this process only", _CHECK)
+    chooser.forget()
+
+
+def unpin(
+    shape: ShapeLike,
+    op: str = "inv",
+    dtype: torch.dtype | str = torch.float32,
+    device: torch.device | str = "cpu",
+) -> bool:
+    """Take a pin away; return whether there was one.
+
+    Raises:
+        ValueError: for a shape, dtype, device or operation that there is not.
+
+    Example:
+        >>> import autoinv
+        >>> autoinv.unpin((7, 5, 5))
+        False
+    """
+    chooser = dispatcher(op)
+    removed = pins.opened_pins(settings.cache_dir()).remove(problem_of(shape, op, dtype, device), SAVE_WAIT_S)
+    chooser.forget()
+    return removed

@@ -1,0 +1,108 @@
+"""What a call of autoinv.inv costs beside the strategy that it runs, in units of torch.empty_like.
+
+Bars: at most 1.1 above the strategy for a contiguous tensor on the CPU; `import autoinv` at most
+15 ms over `import torch`; a first call that finds its decision in the file at most 30 ms.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+
+import _bench
+import torch
+
+import autoinv
+from autoinv.ops._inv_operation import DISPATCHER
+
+FIRST_CALL = """
+import time, torch
+A = torch.randn(10, 8, 3, 3, dtype=torch.float64)
+torch.empty_like(A)
+began = time.perf_counter()
+import autoinv
+imported = time.perf_counter()
+autoinv.inv(A)
+answered = time.perf_counter()
+autoinv.inv(A)
+print(imported - began, answered - imported, autoinv.explain(A).source)
+"""
+
+
+def calls(n: int, batch: tuple[int, ...], view: bool) -> dict[str, _bench.Call]:
+    A = torch.randn(*batch, n, n, dtype=torch.float64)
+    A = A.mT if view else A
+    autoinv.warm(A.shape, dtype=torch.float64)
+    inv, empty_like = autoinv.inv, torch.empty_like
+    inv(A)
+    run = next(reversed(DISPATCHER.memo.values()))
+    return {
+        "autoinv.inv": lambda: inv(A),
+        "strategy": lambda: run(A),
+        "empty_like": lambda: empty_like(A),
+        "linalg.inv": lambda: torch.linalg.inv(A),
+    }
+
+
+def hot_path() -> list[dict[str, object]]:
+    rows = []
+    print(f"{'case':<28}{'inv':>9}{'strategy':>10}{'empty_like':>12}{'above':>8}{'whole':>8}   torch/inv")
+    for name, n, batch, view in (
+        ("(10,8,3,3) contiguous", 3, (10, 8), False),
+        ("(3,3) contiguous", 3, (), False),
+        ("(80,4,4) contiguous", 4, (80,), False),
+        ("(10,8,3,3) transposed", 3, (10, 8), True),
+    ):
+        times = _bench.interleaved(calls(n, batch, view), rounds=41, part_s=1e-3)
+        s = _bench.medians(times)
+        above = (s["autoinv.inv"] - s["strategy"]) / s["empty_like"]
+        whole = s["autoinv.inv"] / s["empty_like"]
+        ratio = s["linalg.inv"] / s["autoinv.inv"]
+        ns = {k: v * 1e9 for k, v in s.items()}
+        print(
+            f"{name:<28}{ns['autoinv.inv']:9.0f}{ns['strategy']:10.0f}{ns['empty_like']:12.0f}"
+            f"{above:8.2f}{whole:8.2f}   {ratio:.1f}"
+        )
+        rows.append({"case": name, "ns": ns, "above": above, "whole": whole, "torch_over_inv": ratio})
+    return rows
+
+
+def first_calls() -> dict[str, object]:
+    """Import and first call in processes of their own; the second and later ones find the decision in the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = {**os.environ, "AUTOINV_CACHE_DIR": folder, "OMP_NUM_THREADS": "1", "AUTOINV_BUDGET": "1"}
+        printed = [
+            subprocess.run(
+                [sys.executable, "-c", FIRST_CALL], env=env, check=True, capture_output=True, text=True
+            )
+            for _ in range(6)
+        ]
+    split = [p.stdout.split() for p in printed]
+    imports = sorted(float(a) * 1e3 for a, _, _ in split)
+    firsts = [(float(a) + float(b)) * 1e3 for a, b, source in split[1:] if source == "file"]
+    print(
+        f"import autoinv after torch: {imports[0]:.1f} ms at best, {imports[len(imports) // 2]:.1f} median (bar 15)"
+    )
+    if firsts:
+        print(
+            f"import and first call from the file: {min(firsts):.1f} ms at best, {sorted(firsts)[len(firsts) // 2]:.1f} median (bar 30)"
+        )
+    return {"import_ms": imports, "import_and_first_call_ms": firsts}
+
+
+def main() -> None:
+    arguments = _bench.parser(__doc__ or "").parse_args()
+    print(_bench.describe())
+    print(
+        f"ns a call, median of interleaved rounds, {torch.get_num_threads()} threads; above and whole in torch.empty_like"
+    )
+    with tempfile.TemporaryDirectory() as folder, autoinv.using(cache_dir=folder, budget=1.0):
+        rows = hot_path()
+    first = first_calls()
+    _bench.write_json(arguments.json, hot_path=rows, first=first)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Imports go down the house's floors, never up, and importing autoinv is light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import autoinv
+
+PACKAGE = Path(autoinv.__file__).parent
+
+FLOORS = (
+    (1, ("native", "problem", "measure", "accuracy", "environment", "settings", "errors", "storage")),
+    (1, ("locking", "jsontext", "jsonfile", "synthetic", "strategies.base")),
+    (2, ("strategies", "decision", "decisions", "pins", "neighbours", "merge", "report", "operation")),
+    (3, ("tuner", "screening", "choice", "exchange", "pinned")),
+    (4, ("planner", "events")),
+    (5, ("dispatch",)),
+    (6, ("ops",)),
+    (7, ("api", "tune", "commands", "patch", "sync")),
+    (8, ("",)),
+)
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def floor_of(module: str) -> int:
+    found = [
+        (len(name), floor)
+        for floor, names in FLOORS
+        for name in names
+        if module == name or (name and module.startswith(name + "."))
+    ]
+    assert found, f"autoinv.{module} stands on no floor: add it to FLOORS"
+    return max(found)[1]
+
+
+def imports_of(path: Path) -> set[str]:
+    """The modules of autoinv that a file imports when it is itself imported (not inside its functions)."""
+    found: set[str] = set()
+    tree = ast.parse(path.read_text())
+    later = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or is_for_types(node)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in later:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return {name.removeprefix("autoinv.") for name in found if name.startswith("autoinv.")}
+
+
+def is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def existing(module: str) -> str | None:
+    """The module that a dotted name is, or is in; None for what is no module of ours."""
+    while module:
+        path = PACKAGE.joinpath(*module.split("."))
+        if path.with_suffix(".py").exists() or path.is_dir():
+            return module
+        module = module.rpartition(".")[0]
+    return None
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: module_name(p) or "autoinv")
+def test_no_module_imports_one_of_a_higher_floor(path):
+    here = floor_of(module_name(path))
+    used = {existing(name) for name in imports_of(path)} - {None}
+    upwards = sorted(name for name in used if floor_of(name) > here)
+    assert upwards == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: module_name(p) or "autoinv")
+def test_measuring_knows_no_strategy_and_strategies_no_timing(path):
+    used = imports_of(path)
+    name = module_name(path)
+    if name == "measure":
+        assert not {u for u in used if u.startswith(("strategies", "ops"))}
+    if name.startswith("strategies"):
+        assert not {u for u in used if u.startswith(("measure", "tuner", "decisions"))}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: module_name(p) or "autoinv")
+def test_every_file_has_one_job(path):
+    assert len(path.read_text().splitlines()) <= 220
+
+
+def run_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_importing_autoinv_imports_nothing_heavy():
+    heavy = [
+        "filelock",
+        "platformdirs",
+        "rich",
+        "matplotlib",
+        "statistics",
+        "autoinv.native._native",
+        "autoinv.tune",
+    ]
+    code = f"""
+import sys, torch
+before = set(sys.modules)
+import autoinv
+print(sorted((set(sys.modules) - before) & set({heavy!r}) | {{m for m in sys.modules if m in ("torch._dynamo", "torch._inductor")}} - before))
+"""
+    assert run_python(code) == "[]"
+
+
+def test_importing_autoinv_touches_no_disk_but_for_its_own_modules_and_starts_no_thread():
+    code = """
+import sys, threading, torch, importlib.metadata
+opened = []
+def hook(event, args):
+    if event in ("open", "os.mkdir", "os.listdir", "os.scandir", "subprocess.Popen", "_thread.start_new_thread"):
+        opened.append((event, str(args[0])))
+sys.addaudithook(hook)
+import autoinv
+allowed = (".py", ".pyc", ".so", ".pyi")
+odd = [o for o in opened if not (o[0] in ("open", "os.listdir", "os.scandir") and (o[1].endswith(allowed) or ".pyc." in o[1] or o[0] != "open"))]
+print(odd, threading.active_count())
+"""
+    assert run_python(code) == "[] 1"

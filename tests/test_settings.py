@@ -1,0 +1,122 @@
+"""The five settings, from each of the places that they can come from."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import autoinv
+from autoinv import settings
+from autoinv.errors import AutoinvWarning
+
+
+def test_defaults_are_the_documented_ones(monkeypatch):
+    monkeypatch.delenv("AUTOINV_CACHE_DIR")
+    assert settings.current() == settings.Settings("tune", None, 0.1, None, "warning")
+
+
+def test_an_environment_variable_beats_the_default_and_configure_beats_both(monkeypatch):
+    monkeypatch.setenv("AUTOINV_BUDGET", "0.5")
+    assert settings.current().budget == 0.5
+    autoinv.configure(budget=2)
+    assert settings.current().budget == 2.0
+    autoinv.configure(budget=None)
+    assert settings.current().budget == 0.5
+
+
+def test_using_puts_back_what_was_there_even_after_an_exception():
+    autoinv.configure(mode="cached")
+    with pytest.raises(KeyError), autoinv.using(mode="off", budget=3):
+        assert settings.current().mode == "off"
+        raise KeyError
+    assert (settings.current().mode, settings.current().budget) == ("cached", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mode", "fast"),
+        ("mode", 1),
+        ("strategy", "quickest"),
+        ("strategy", 3),
+        ("budget", -1),
+        ("budget", "nan"),
+        ("budget", float("inf")),
+        ("budget", object()),
+        ("cache_dir", ""),
+        ("cache_dir", 7),
+        ("log", "loud"),
+    ],
+)
+def test_an_unknown_value_is_a_value_error_that_names_setting_and_value(name, value):
+    with pytest.raises(ValueError, match=name):
+        autoinv.configure(**{name: value})
+    with pytest.raises(ValueError, match=name):
+        autoinv.using(**{name: value})
+
+
+def test_an_unknown_setting_is_a_type_error_that_lists_the_settings():
+    with pytest.raises(TypeError, match="mode, strategy, budget, cache_dir, log"):
+        autoinv.configure(colour="red")
+
+
+def test_a_bad_environment_variable_is_told_once_and_the_default_holds(monkeypatch):
+    monkeypatch.setenv("AUTOINV_BUDGET", "soon")
+    with pytest.warns(AutoinvWarning, match="AUTOINV_BUDGET.*'soon'"):
+        assert settings.current().budget == 0.1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert settings.current().budget == 0.1
+
+
+def test_a_strategy_unknown_to_the_environment_variable_still_answers(monkeypatch):
+    monkeypatch.setenv("AUTOINV_STRATEGY", "quickest")
+    A = torch.eye(3) * 2
+    with pytest.warns(AutoinvWarning, match="AUTOINV_STRATEGY.*quickest"):
+        assert torch.equal(autoinv.inv(A), torch.eye(3) / 2)
+
+
+def test_warnings_as_errors_do_not_end_a_call(monkeypatch, caplog):
+    monkeypatch.setenv("AUTOINV_MODE", "turbo")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(autoinv.inv(torch.eye(3)), torch.eye(3))
+    assert "AUTOINV_MODE" in caplog.text
+
+
+def test_the_log_setting_sets_the_level_of_the_logger():
+    autoinv.configure(log="error")
+    settings.current()
+    assert logging.getLogger("autoinv").level == logging.ERROR
+    autoinv.configure(log="warning")
+    settings.current()
+
+
+def test_a_relative_cache_dir_is_made_absolute_when_it_is_set(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    autoinv.configure(cache_dir="decisions")
+    assert settings.cache_dir() == Path(tmp_path, "decisions")
+
+
+def test_without_a_home_decisions_last_as_long_as_the_process(monkeypatch, tmp_path):
+    monkeypatch.delenv("AUTOINV_CACHE_DIR")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda *a, **k: "~/.cache/autoinv")
+    with pytest.warns(AutoinvWarning, match="AUTOINV_CACHE_DIR"):
+        assert settings.cache_dir() is None
+    assert torch.equal(autoinv.inv(torch.eye(2)), torch.eye(2))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_changed_setting_is_seen_by_shapes_that_ran_before():
+    A = torch.randn(6, 3, 3, generator=torch.Generator().manual_seed(0))
+    autoinv.inv(A)
+    with autoinv.using(strategy="loop"):
+        autoinv.inv(A)
+        assert autoinv.explain(A).strategy == "loop"
+    with autoinv.using(mode="off"):
+        assert autoinv.explain(A).source == "reference"
