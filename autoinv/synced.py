@@ -1,0 +1,78 @@
+"""What the ranks of a distributed program agreed on, which beats all that is local in this process."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from autoinv import neighbours
+from autoinv.decision import Decision
+from autoinv.pins import pin_key
+from autoinv.problem import Problem
+
+
+@dataclass
+class _Agreement:
+    """Decisions by `_anywhere` problem's key, and strategies by pin key."""
+
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    pins: dict[str, str] = field(default_factory=dict)
+
+
+_agreement = _Agreement()
+"""Replaced as a whole by `adopt`, so that a reader in another thread sees the old one or the new one."""
+
+
+def adopt(decisions: Iterable[Decision], pins: Mapping[str, str]) -> None:
+    """Go by these from now on, in place of what was adopted before."""
+    global _agreement
+    _agreement = _Agreement(
+        {_anywhere(decision.problem).key: decision for decision in decisions},
+        {_kind_only(key): strategy for key, strategy in pins.items()},
+    )
+
+
+def pin_of(problem: Problem) -> str | None:
+    """Return the strategy that the ranks' pins name for this problem."""
+    return _agreement.pins.get(_kind_only(pin_key(problem))) if _agreement.pins else None
+
+
+def decision_of(problem: Problem) -> Decision | None:
+    """Return what the ranks agreed on for exactly this problem, on whichever device of its kind."""
+    return _agreement.decisions.get(_anywhere(problem).key) if _agreement.decisions else None
+
+
+def neighbours_of(problem: Problem) -> list[Decision]:
+    """Return what they agreed on for the same problem with about as many matrices, the nearest first."""
+    agreed = _agreement.decisions
+    if not agreed:
+        return []
+    return [agreed[key] for key in neighbours.sorted_by_distance(_anywhere(problem), set(agreed))]
+
+
+def drop_like(problem: Problem) -> None:
+    """Give up the agreement on what a pin of this problem holds for: that pin, set or removed later, counts."""
+    key = _kind_only(pin_key(problem))
+    drop(lambda other: _kind_only(pin_key(other)) == key)
+
+
+def drop(is_meant: Callable[[Problem], bool]) -> None:
+    """Give up the agreement on the problems picked: what is done in this process later counts."""
+    for key, decision in list(_agreement.decisions.items()):
+        if is_meant(decision.problem):
+            _agreement.decisions.pop(key, None)
+    for key in list(_agreement.pins):
+        if is_meant(Problem.parse(f"{key}/threads=1/contiguous")):
+            _agreement.pins.pop(key, None)
+
+
+def _kind_only(key: str) -> str:
+    """Return a pin's key without the index of its device, as `_anywhere` does it for a problem."""
+    return key.partition(":")[0]
+
+
+def _anywhere(problem: Problem) -> Problem:
+    """Return the problem without the index of its device: rank 0 has cuda:0 where rank 1 has cuda:1."""
+    kind = problem.device.partition(":")[0]
+    return problem if kind == problem.device else dataclasses.replace(problem, device=kind)
