@@ -2,6 +2,8 @@
 
 from autoinv.api import configure, explain, forget, pin, unpin, using, warm
 from autoinv.ops.inv import inv, inv_ex
+from autoinv.ops.safe_inv import safe_inv
+from autoinv.patch import patched
 
 __all__ = [
     "configure",
@@ -9,7 +11,9 @@ __all__ = [
     "forget",
     "inv",
     "inv_ex",
+    "patched",
     "pin",
+    "safe_inv",
     "unpin",
     "using",
     "warm",

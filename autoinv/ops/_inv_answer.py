@@ -66,6 +66,6 @@ def _known_run(A: Tensor) -> Run:
         warn_once(
             f"planning {type(error).__name__}",
             f"choosing a strategy of inv failed with {type(error).__name__}: {error}",
-            "PyTorch's own call answers instead; please report it with what `python -m autoinv.tune doctor` says.",
+            "PyTorch's own call answers; please report this with what `python -m autoinv.tune doctor` says.",
         )
         return torch_inv

@@ -32,7 +32,7 @@ def general(A: Tensor) -> Tensor:
     """
     if is_dynamo_compiling():
         return _compiled(A)
-    # The usual state here, an ordinary tensor whose gradient is wanted, goes first, by the plain lane's tests.
+    # The usual state here, an ordinary tensor whose gradient is wanted, goes first by the plain lane's tests.
     if (
         (type(A) is not Tensor and type(A) is not Parameter)
         or forward_ad._current_level >= 0

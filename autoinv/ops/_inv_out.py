@@ -41,9 +41,9 @@ def into(A: Tensor, out: Tensor) -> Tensor:
     Raises:
         Exception: whatever ``torch.linalg.inv(A, out=out)`` raises.
     """
-    # Two plain contiguous CPU tensors, apart or the same: a lane of its own that allocates nothing. Each test is
-    # for a state that needs more care; torch's getters are the cost, 50 to 100 ns each. Contiguous tensors of more
-    # than one element are no neg views (`.imag` has a step of 2), so `out` is not asked.
+    # Two plain contiguous CPU tensors, apart or the same: a lane of its own that allocates nothing. Each test
+    # is for a state that needs more care; torch's getters are the cost, 50 to 100 ns each. Contiguous tensors
+    # of more than one element are no neg views (`.imag` has a step of 2), so `out` is not asked.
     if (
         type(A) is not Tensor
         or type(out) is not Tensor

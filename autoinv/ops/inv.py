@@ -102,8 +102,9 @@ def inv_ex(A: Tensor, *, check_errors: bool = False, out: Sequence[Tensor] | Non
     if not is_ordinary(A):
         return torch_inv_ex(A, check_errors, out)
     if out is not None:
-        fits = fits_out(A, out)
-        return fill_out(inv_ex(A, check_errors=check_errors), out) if fits else torch_inv_ex(A, check_errors, out)
+        if not fits_out(A, out):
+            return torch_inv_ex(A, check_errors, out)
+        return fill_out(inv_ex(A, check_errors=check_errors), out)
     try:
         inverse = inv(A)
     except LinAlgError:
