@@ -1,0 +1,98 @@
+"""What most commands ask for: shapes, dtypes, a device, an operation; and how a command fails."""
+
+from __future__ import annotations
+
+import argparse
+
+from autoinv.api import problem_of
+from autoinv.ops.table import DISPATCHERS
+from autoinv.problem import DTYPES, LAYOUTS, Problem, format_shape, parse_shape
+
+DONE, FAILED, BAD_INPUT, NOT_SAVED, BAD_ENTRIES, INTERRUPTED = 0, 1, 2, 4, 5, 130
+"""Exit codes."""
+
+
+class CommandError(Exception):
+    """A command that ends here, with one line for the person who gave it."""
+
+    def __init__(self, message: str, code: int = BAD_INPUT) -> None:
+        """Say what is wrong, and with which code to end."""
+        super().__init__(message)
+        self.code = code
+
+
+def shape(text: str) -> str:
+    """Return a shape as it is written everywhere, for argparse."""
+    try:
+        return format_shape(parse_shape(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def dtypes(text: str) -> list[str]:
+    """Return the dtypes in a list such as ``float32,float64``, for argparse."""
+    names = list(dict.fromkeys(name.strip().removeprefix("torch.") for name in text.split(",")))
+    for name in names:
+        if name not in DTYPES:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(DTYPES)}")
+    return names
+
+
+def add_problem(
+    parser: argparse.ArgumentParser, *, several: bool = False, dtype: str | None = "float32"
+) -> None:
+    """Add SHAPE, --dtype, --device and --op; without a default ``dtype``, none given means every one."""
+    parser.add_argument(
+        "shapes" if several else "shape",
+        metavar="SHAPE",
+        type=shape,
+        nargs="+" if several else None,
+        help="sizes with x between them: 10x8x3x3 is a batch of 10 x 8 matrices of 3 x 3",
+    )
+    add_kind(parser, dtype)
+
+
+def add_kind(parser: argparse.ArgumentParser, dtype: str | None) -> None:
+    """Add --dtype, --device and --op."""
+    parser.add_argument(
+        "--dtype",
+        type=dtypes,
+        default=dtype and [dtype],
+        metavar="D[,D]",
+        help=f"one or more of {', '.join(DTYPES)} (default: {dtype or 'all'})",
+    )
+    parser.add_argument(
+        "--device",
+        default=None if dtype is None else "cpu",
+        help=f"cpu, cuda or cuda:N (default: {'all' if dtype is None else 'cpu'})",
+    )
+    parser.add_argument(
+        "--op",
+        choices=list(DISPATCHERS),
+        default=None if dtype is None else "inv",
+        help=f"the operation (default: {'all' if dtype is None else 'inv'})",
+    )
+
+
+def add_layout(parser: argparse.ArgumentParser) -> None:
+    """Add --layout."""
+    parser.add_argument(
+        "--layout",
+        choices=LAYOUTS,
+        default="contiguous",
+        help="how each matrix lies in memory (default: contiguous)",
+    )
+
+
+def problems(options: argparse.Namespace) -> list[Problem]:
+    """Return the problems that shapes, dtypes and device name, by shape and then dtype.
+
+    Raises:
+        CommandError: when there is no such problem.
+    """
+    shapes = options.shapes if "shapes" in options else [options.shape]
+    layout = getattr(options, "layout", "contiguous")
+    try:
+        return [problem_of(s, options.op, d, options.device, layout) for s in shapes for d in options.dtype]
+    except ValueError as error:
+        raise CommandError(str(error)) from None
