@@ -38,24 +38,28 @@ struct Blocks {
 
   AUTOINV_INLINE static void copy(const T* from, T* to) { __builtin_memcpy(to, from, kSize * sizeof(T)); }
 
-  // `Count` full blocks that lie one behind the other.
+  // Inverts `Count` blocks that lie one behind the other; `count` of the last one's lanes are wanted.
   template <int Count>
-  __attribute__((noinline)) void run_whole(int64_t first) {
-    const T* from = static_cast<const T*>(batch.src) + first * kSize;
+  __attribute__((noinline)) void run(const T* from, int64_t first, int count) {
     Lanes<T, N> lanes[Count];
-    unroll<0, Count>([&](auto b) AUTOINV_LAMBDA { load_lanes<T, N, Lanes<T, N>::kLd>(from + b.value * L * kSize, lanes[b.value].a); });
+    unroll<0, Count>([&](auto b) AUTOINV_LAMBDA {
+      load_lanes<T, N, Lanes<T, N>::kLd>(from + b.value * L * kSize, lanes[b.value].a);
+    });
     if (transposed) unroll<0, Count>([&](auto b) AUTOINV_LAMBDA { lanes[b.value].transpose_matrices(); });
     invert_lanes(lanes);
-    unroll<0, Count>([&](auto b) AUTOINV_LAMBDA { write(lanes[b.value], first + b.value * L, L); });
+    unroll<0, Count>([&](auto b) AUTOINV_LAMBDA {
+      write(lanes[b.value], first + b.value * L, b.value == Count - 1 ? count : L);
+    });
   }
 
-  __attribute__((noinline)) void run(int64_t first, int count) {
+  template <int Count>
+  AUTOINV_INLINE void run_whole(int64_t first) {
+    run<Count>(static_cast<const T*>(batch.src) + first * kSize, first, L);
+  }
+
+  AUTOINV_INLINE void run_collected(int64_t first, int count) {
     collect(first, count);
-    Lanes<T, N> lanes[1];
-    load_lanes<T, N, Lanes<T, N>::kLd>(spare, lanes[0].a);
-    if (transposed) lanes[0].transpose_matrices();
-    invert_lanes(lanes);
-    write(lanes[0], first, count);
+    run<1>(spare, first, count);
   }
 
   // Writes the good ones among `count` matrices, lists the others.
@@ -84,17 +88,18 @@ struct Blocks {
   }
 };
 
+// Two blocks at a time where their registers suffice (measured: 20 % at n = 3, nothing beyond 4).
 template <class T, int N>
-__attribute__((noinline)) void invert_by_lanes(const Batch& batch, int64_t first, int64_t last, Doubtful& doubtful) {
-  Blocks<T, N> blocks(batch, doubtful);
+void invert_by_lanes(const Batch& batch, int64_t first, int64_t last, Doubtful& doubtful) {
   constexpr int L = Simd<T>::lanes;
   constexpr int kAbreast = N <= 4 ? 2 : 1;
+  Blocks<T, N> blocks(batch, doubtful);
   int64_t i = first;
   if (blocks.whole) {
     for (; i + kAbreast * L <= last; i += kAbreast * L) blocks.template run_whole<kAbreast>(i);
-    if (kAbreast > 1 && i + L <= last) {blocks.template run_whole<1>(i); i += L;}
+    for (; i + L <= last; i += L) blocks.template run_whole<1>(i);
   }
-  for (; i < last; i += L) blocks.run(i, static_cast<int>(last - i < L ? last - i : L));
+  for (; i < last; i += L) blocks.run_collected(i, static_cast<int>(last - i < L ? last - i : L));
 }
 
 }  // namespace AUTOINV_SET

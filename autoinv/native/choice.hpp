@@ -7,7 +7,7 @@
 namespace autoinv {
 namespace AUTOINV_SET {
 
-constexpr int kMaxLanesN = 8;
+constexpr int kMaxLanesN = 16;
 
 template <class T, int N>
 AUTOINV_INLINE InvertFunction lane_kernel(int n) {

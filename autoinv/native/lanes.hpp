@@ -14,25 +14,17 @@
 namespace autoinv {
 namespace AUTOINV_SET {
 
-#ifdef OIL
-template <class T>
-constexpr int kMaxOrderInLanes = OIL;
-#else
-template <class T>
-constexpr int kMaxOrderInLanes = sizeof(T) == 8 ? 6 : 8;
-#endif
-
 template <class T, int N>
 struct Lanes {
   static constexpr int L = Simd<T>::lanes;
   using V = Vector<T>;
   using I = Integers<T>;
   using M = Mask<T>;
-  // Up to here columns are unrolled too, so that small matrices never leave the registers.
-  static constexpr bool kUnrollColumns = N <= 4;
+  // Up to here columns are unrolled too: no branches, and the smallest never leave the registers.
+  static constexpr bool kUnrollColumns = N <= 8;
 
   // Whether columns find their place in lane order, by selects, or in memory order.
-  static constexpr bool kOrderInLanes = N <= kMaxOrderInLanes<T>;
+  static constexpr bool kOrderInLanes = N <= 8;
 
   // Vectors from row to row. One more than N where a column would otherwise fall into few cache sets.
   static constexpr int kLd = N % 16 == 0 ? N + 1 : N;
