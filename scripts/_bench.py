@@ -36,11 +36,12 @@ def machine() -> dict[str, object]:
 
 def describe() -> str:
     m = machine()
-    lines = [
-        f"{m['cpu_model']}, {m['cores']} cores, torch {m['torch']} ({m['blas']}), Python {m['python']}",
-        f"autoinv {m['autoinv']}, kernels {m['native']}, built by {m['build']}",
-    ]
-    return "\n".join(lines)
+    build = m["build"]
+    kernels = f"{build['compiler']}, {build[str(m['native'])].strip()}" if isinstance(build, dict) else build
+    return (
+        f"{m['cpu_model']}, {m['cores']} cores, torch {m['torch']} ({m['blas']}), Python {m['python']}\n"
+        f"autoinv {m['autoinv']}, {m['native']} kernels: {kernels}"
+    )
 
 
 def write_json(path: Path | None, **figures: object) -> None:

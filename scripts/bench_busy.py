@@ -1,0 +1,117 @@
+"""The founding report: what a call costs while other processes keep the cores busy.
+
+(10,8,3,3) float64, two threads, mean over many calls: idle, beside two Python spinners, and beside
+two processes that multiply matrices with two threads each. Bar: the mean of autoinv.inv under load
+is at most 3 times its own idle mean. torch.linalg.inv and a Python loop over it stand beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import _bench
+import _load
+import torch
+
+import autoinv
+
+SHAPE = (10, 8, 3, 3)
+BAR = 3.0
+LOOKS = 40
+LOOK_S = 0.05
+
+
+def mean_s(call: _bench.Call, for_s: float) -> tuple[float, int]:
+    """Return seconds a call, the mean over as many as fit, and how many that were."""
+    began = now = time.perf_counter()
+    count = 0
+    while now - began < for_s:
+        for _ in range(10):
+            call()
+        count += 10
+        now = time.perf_counter()
+    return (now - began) / count, count
+
+
+def looked_at() -> dict[str, float]:
+    """Return the mean microseconds a call of each way, the ways taking turns."""
+    A = torch.randn(*SHAPE, dtype=torch.float64)
+    flat = A.view(-1, 3, 3)
+    ways: dict[str, _bench.Call] = {
+        "autoinv.inv": lambda: autoinv.inv(A),
+        "torch.linalg.inv": lambda: torch.linalg.inv(A),
+        "loop": lambda: [torch.linalg.inv(M) for M in flat],
+    }
+    for call in ways.values():
+        call()
+    total = dict.fromkeys(ways, 0.0)
+    calls = dict.fromkeys(ways, 0)
+    for _ in range(LOOKS):
+        for name, call in ways.items():
+            mean, count = mean_s(call, LOOK_S)
+            total[name] += mean * count
+            calls[name] += count
+    return {name: total[name] / calls[name] * 1e6 for name in ways}
+
+
+def child() -> None:
+    print(
+        json.dumps(
+            {**looked_at(), "strategy": autoinv.explain(torch.randn(*SHAPE, dtype=torch.float64)).strategy}
+        )
+    )
+
+
+def measured(threads: int, folder: str) -> dict[str, float | str]:
+    return json.loads(_bench.in_child(str(Path(__file__)), ["--child"], threads, AUTOINV_CACHE_DIR=folder))
+
+
+def table(threads: int = 2) -> list[dict[str, object]]:
+    """Measure idle and beside each load, and print a row each."""
+    rows: list[dict[str, object]] = []
+    print(
+        f"mean us a call, {SHAPE} float64, {threads} threads, {LOOKS} looks of {LOOK_S * 1e3:.0f} ms at each way in turn"
+    )
+    print(
+        f"{'beside':<18}{'autoinv.inv':>14}{'of its idle':>13}{'torch.linalg.inv':>18}{'of ours':>10}{'loop':>10}   strategy"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        measured(threads, folder)  # tunes, and once more if the machine was not quiet
+        idle = measured(threads, folder)
+        for kind in (None, *_load.KINDS):
+            if kind is None:
+                found = idle
+            else:
+                with _load.busy(kind):
+                    found = measured(threads, folder)
+            ours, theirs = float(found["autoinv.inv"]), float(found["torch.linalg.inv"])
+            ratio = ours / float(idle["autoinv.inv"])
+            print(
+                f"{kind or 'nothing (idle)':<18}{ours:14.2f}{ratio:12.2f}x{theirs:18.1f}{theirs / ours:9.0f}x"
+                f"{float(found['loop']):10.0f}   {found['strategy']}"
+            )
+            rows.append({"beside": kind, "of_its_idle": ratio, **found})
+    return rows
+
+
+def main() -> None:
+    made = _bench.parser(__doc__ or "")
+    made.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    arguments = made.parse_args()
+    if arguments.child:
+        child()
+        return
+    print(_bench.describe())
+    rows = table()
+    worst = max(float(str(row["of_its_idle"])) for row in rows)
+    print(f"worst: {worst:.2f} times its own idle mean (bar {BAR})")
+    _bench.write_json(arguments.json, rows=rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""The founding case: (10,8,3,3) float64, tuned in one process, remembered in the next, calm under load."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+
+import _bench
+import bench_busy
+
+CHILD = """
+import time
+import torch, autoinv
+from autoinv import tuner
+
+tunings, tune = [], tuner.tune
+tuner.tune = lambda *a, **k: (tunings.append(1), tune(*a, **k))[1]
+A = torch.randn(10, 8, 3, 3, dtype=torch.float64)
+began = time.perf_counter()
+X = autoinv.inv(A)
+first_ms = (time.perf_counter() - began) * 1e3
+for _ in range(1000):
+    autoinv.inv(A)
+print(f"first call {first_ms:.1f} ms, tunings in this process: {len(tunings)}")
+print(f"largest difference from torch.linalg.inv: {(X - torch.linalg.inv(A)).abs().max().item():.1e}")
+print(autoinv.explain(A))
+"""
+
+
+def process(folder: str) -> None:
+    env = {**os.environ, "AUTOINV_CACHE_DIR": folder, "OMP_NUM_THREADS": "2"}
+    print(
+        subprocess.run(
+            [sys.executable, "-c", CHILD], env=env, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
+    )
+
+
+def main() -> None:
+    print(_bench.describe())
+    with tempfile.TemporaryDirectory() as folder:
+        print("\n1. A first process meets the shape, times every strategy and keeps the decision\n")
+        process(folder)
+        print("2. A second process finds it in the file (it tunes again only if the first was disturbed)\n")
+        process(folder)
+    print("3. The same beside two busy processes\n")
+    bench_busy.table()
+
+
+if __name__ == "__main__":
+    main()
