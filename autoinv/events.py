@@ -14,9 +14,9 @@ from autoinv.problem import Problem
 class DecisionEvent:
     """What was decided for a problem that this process met for the first time, or anew.
 
-    ``source`` is pin, sync, file, neighbour, tuned or reference; ``why`` says it in words. ``seconds`` per call
-    and ``rejected`` reasons go by strategy; they are a neighbour's own for a neighbour, and empty where nothing
-    was timed. ``spent_s`` is what the decision cost in wall-clock seconds.
+    ``source`` is pin, sync, file, neighbour, tuned or reference; ``why`` says it in words. ``seconds`` a call
+    and ``rejected``, reasons, go by strategy: those of the neighbour for a neighbour, empty where nothing was
+    timed. ``spent_s`` is what the decision cost, in wall-clock seconds.
     """
 
     problem: Problem

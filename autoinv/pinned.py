@@ -18,11 +18,9 @@ def pinned(operation: Operation, problem: Problem) -> Plan | None:
             settings.current().strategy,
             "the strategy setting (AUTOINV_STRATEGY or configure)",
         )
-        or _named(operation, problem, synced.pin_of(problem), "a pin of rank 0")
+        or _named(operation, problem, synced.pin_of(problem), "rank 0's pins")
         or _agreed(operation, problem)
-        or _named(
-            operation, problem, pins.opened_pins(settings.cache_dir()).get(problem), "a pin in pins-v1.json"
-        )
+        or _named(operation, problem, pins.opened_pins(settings.cache_dir()).get(problem), "pins-v1.json")
     )
 
 

@@ -81,8 +81,8 @@ def _store() -> Store:
 def _late_text(ranks: tuple[int, ...], timeout_s: float) -> str:
     names = ", ".join(map(str, ranks))
     return (
-        f"sync gave up after {timeout_s:g} s: rank {names} had not called it by then. Every rank of the group "
-        "must; look whether that rank failed, or is slower than timeout_s allows"
+        f"sync gave up after {timeout_s:g} s: rank {names} had not called it by then. Every rank of the "
+        "group must; look whether that rank failed, or is slower than timeout_s allows"
     )
 
 
@@ -95,7 +95,7 @@ def _identity() -> dict[str, Any]:
 
 
 def _own_gpu() -> str:
-    """Return this rank's GPU; nothing where it has not begun to use one: asking would make a context there."""
+    """Return this rank's GPU; nothing while it has not begun to use one: asking would make a context."""
     in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return f"cuda:{torch.cuda.current_device()}" if in_use else ""
 
@@ -112,8 +112,8 @@ def _judge(identities: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _unlike_text(rank: int, name: str, other: Mapping[str, object], first: Mapping[str, object]) -> str:
     return (
-        f"sync refused: {name} is {other.get(name)!r} on rank {rank} and {first[name]!r} on rank 0, so rank 0's "
-        "decisions are not for that rank. Start all ranks with the same versions, kind of machine and "
+        f"sync refused: {name} is {other.get(name)!r} on rank {rank} and {first[name]!r} on rank 0, so rank "
+        "0's decisions are not for that rank. Start all ranks with the same versions, kind of machine and "
         "OMP_NUM_THREADS, or set the same AUTOINV_STRATEGY on each"
     )
 

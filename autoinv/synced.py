@@ -52,7 +52,7 @@ def neighbours_of(problem: Problem) -> list[Decision]:
 
 
 def drop_like(problem: Problem) -> None:
-    """Give up the agreement on what a pin of this problem holds for: that pin, set or removed later, counts."""
+    """Give up the agreement on what a pin of this problem holds for: that pin, set or removed, counts now."""
     key = _kind_only(pin_key(problem))
     drop(lambda other: _kind_only(pin_key(other)) == key)
 

@@ -18,7 +18,7 @@ from autoinv.commands._problem import FAILED, INTERRUPTED, CommandError
 from autoinv.errors import AutoinvWarning, logger
 
 _DESCRIPTION = "Tune, show and look after the decisions by which autoinv chooses its strategies."
-_CODES = """Decisions live in your user's cache folder, or in AUTOINV_CACHE_DIR. `COMMAND --help` says more of one.
+_CODES = """`COMMAND --help` says more. Decisions live in your user's cache folder, or in AUTOINV_CACHE_DIR.
 
 Exit codes: 0 done, 1 failed, 2 bad input, 4 could not save, 5 bad entries (verify), 130 interrupted."""
 _PIPE_CLOSED = 141

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from autoinv import pins, settings
+from autoinv import pins, settings, synced
 from autoinv.api.problems import SAVE_WAIT_S, ShapeLike, problem_of
 from autoinv.errors import warn_once
 from autoinv.ops.table import dispatcher
@@ -39,6 +39,7 @@ def pin(
         raise ValueError(f"{op} has no strategy {strategy!r}; it has {', '.join(chooser.operation.names())}")
     if not found.supports(problem):
         raise ValueError(f"{strategy} does not support {problem.key}; pin one that does")
+    synced.drop_like(problem)
     if not pins.opened_pins(settings.cache_dir()).set(problem, strategy, SAVE_WAIT_S):
         warn_once("pin not saved", "the pin could not be saved and holds in this process only", _CHECK)
     chooser.forget()
@@ -61,6 +62,8 @@ def unpin(
         False
     """
     chooser = dispatcher(op)
-    removed = pins.opened_pins(settings.cache_dir()).remove(problem_of(shape, op, dtype, device), SAVE_WAIT_S)
+    problem = problem_of(shape, op, dtype, device)
+    synced.drop_like(problem)
+    removed = pins.opened_pins(settings.cache_dir()).remove(problem, SAVE_WAIT_S)
     chooser.forget()
     return removed

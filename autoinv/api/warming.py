@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from autoinv import settings
+from autoinv import settings, synced
 from autoinv.api.problems import SAVE_WAIT_S, ShapeLike, files, problem_of
 from autoinv.decisions import Decision
 from autoinv.dispatch import Dispatcher
@@ -89,6 +89,7 @@ def forget(
         )
 
     chosen: list[Dispatcher] = list(DISPATCHERS.values()) if op is None else [dispatcher(op)]
+    synced.drop(is_meant)
     count = sum(file.forget(is_meant, SAVE_WAIT_S) for file in files())
     for chooser in chosen:
         chooser.planner.forget()

@@ -15,8 +15,8 @@ def add_yes(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def confirm(question: str, options: argparse.Namespace) -> None:
-    """Return when the person agrees.
+def confirm(what: str, options: argparse.Namespace) -> None:
+    """Return when the person agrees to ``what``, a sentence without its full stop.
 
     Raises:
         CommandError: when they do not, or there is no terminal to ask at and no --yes.
@@ -24,7 +24,7 @@ def confirm(question: str, options: argparse.Namespace) -> None:
     if options.yes:
         return
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
-        raise CommandError(f"{question} There is no terminal to ask at; add --yes to do it")
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+        raise CommandError(f"{what}. There is no terminal to ask at: add --yes to do it")
+    print(f"{what}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandError("nothing was changed")

@@ -63,10 +63,7 @@ def _prune(options: argparse.Namespace) -> int:
     live = {file.path.stem.removeprefix(decisions.PREFIX) for file in api.files() if file.path}
     if not options.dry_run:
         count = len(exchange.prune(folder, live, dry_run=True))
-        confirm(
-            f"This removes {count} file{'s' if count != 1 else ''} from {folder} (--dry-run lists them).",
-            options,
-        )
+        confirm(f"This removes {count} of the files in {folder}; --dry-run lists them", options)
     gone = exchange.prune(folder, live, dry_run=options.dry_run)
     for path in gone:
         print(f"{'would remove' if options.dry_run else 'removed'} {path}")
@@ -80,7 +77,7 @@ VERIFY = Command(
     "check files entry by entry",
     _add_verify_arguments,
     _verify,
-    "Changes nothing. Exit code 5: there are bad entries. Programs ignore them, and drop them with the next save.",
+    "Changes nothing. Exit code 5: there are bad entries. Programs ignore them; the next save drops them.",
 )
 PRUNE = Command(
     "prune",

@@ -72,7 +72,7 @@ def _forget(options: argparse.Namespace) -> int:
     if options.all == (options.shape is not None):
         raise CommandError("forget takes either a SHAPE or --all")
     if options.all:
-        confirm("This forgets every decision of this machine (pins stay).", options)
+        confirm("This forgets every decision of this machine; pins stay", options)
     try:
         counts = [
             api.forget(options.shape, op=options.op, dtype=dtype, device=options.device)

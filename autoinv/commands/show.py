@@ -93,10 +93,10 @@ SHOW = Command(
     "print all decisions and pins of this machine",
     _add_arguments,
     _show,
-    "The document of --json holds schema, file, environment and decisions; each of these has op, shape, dtype, "
-    "device, threads, layout, strategy, seconds (a call, by strategy), rejected (why, by strategy), pinned, "
-    "complete, contended and created. File and environment are those of --device, or of the CPU. A pin that no "
-    "decision belongs to has null for threads and layout.",
+    "The document of --json holds schema, file, environment and decisions. Each of these has op, shape, "
+    "dtype, device, threads, layout, strategy, seconds (a call, by strategy), rejected (why not), pinned, "
+    "complete, contended and created. File and environment are those of --device, or of the CPU. A pin that "
+    "no decision belongs to has null for threads and layout.",
 )
 EXPLAIN = Command(
     "explain",

@@ -48,7 +48,7 @@ def _check_target(target: Path, options: argparse.Namespace) -> None:
     except OSError as error:
         raise CommandError(f"{options.file} cannot be written: {error.strerror or error}") from None
     except (storage.UnusableError, jsontext.CorruptError):
-        confirm(f"{options.file} exists and is no export of autoinv's; this replaces it.", options)
+        confirm(f"{options.file} exists and is no export of autoinv's, and would be replaced", options)
 
 
 def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
