@@ -17,13 +17,11 @@ _WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 def inverse_residual(A: torch.Tensor, X: torch.Tensor) -> tuple[float, float]:
     """Return the worst right and left residual of the inverses ``X`` of ``A``, ``(*, n, n)``, in n * eps.
 
-    Of one matrix they are |AX - I| and |XA - I| over |A| |X|, in the largest row sum, computed in double
-    precision. A matrix that is not finite counts as 0; an inverse that is not finite, of one that is, as
-    infinite.
+    Nothing to judge counts as 0.
     """
-    right, left = _residuals(A, X)
-    if right.numel() == 0:
+    if A.numel() == 0:
         return 0.0, 0.0
+    right, left = residuals(A, X)
     return float(right.amax()), float(left.amax())
 
 
@@ -47,7 +45,12 @@ def reject_reason(A: torch.Tensor, X: torch.Tensor, reference_X: torch.Tensor) -
     return None
 
 
-def _residuals(A: torch.Tensor, X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def residuals(A: torch.Tensor, X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return each matrix's right and left residual, ``(*, n, n)`` -> ``(*,)`` twice, in n * eps.
+
+    They are |AX - I| and |XA - I| over |A| |X|, in the largest row sum, computed in double precision. A
+    matrix that is not finite counts as 0; an inverse that is not finite, of one that is, as infinite.
+    """
     n = A.shape[-1]
     unit = max(n, 1) * torch.finfo(A.dtype).eps
     known = A.isfinite().all(-1).all(-1)

@@ -2,9 +2,9 @@
 
     python scripts/sweep_accuracy.py [--count 3000]
 
-First table, per formula without its guard: the worst right and left residual (n eps) of the double precision
-matrices that the rest of the guard lets through, by growth a^(n-1) / c. Second, per guarded strategy: its worst
-family against torch.linalg.inv, and the share of gaussian matrices that LU does again.
+First table, per formula without its guard: the worst right or left residual (n eps) of the double precision
+matrices that the rest of the guard lets through, by growth a^(n-1) / c. Second, per guarded strategy: its
+worst family against torch.linalg.inv, and the share of gaussian matrices that LU does again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from autoinv.strategies.inv import TABLE
 from autoinv.strategies.inv._guard import Guarded, trust_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from families import FAMILIES, matrices, spread  # noqa: E402
+from families import FAMILIES, matrices, spread
 
 GROWTHS = (1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 32.0)
 FORMULAS = [strategy for strategy in TABLE if isinstance(strategy, Guarded)]

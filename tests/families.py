@@ -20,7 +20,7 @@ def _orthogonal(count: int, n: int, generator: torch.Generator) -> torch.Tensor:
 
 
 def _spectrum(condition: float, shape: str) -> Family:
-    """Singular values from 1 to 1 / condition: evenly in the logarithm, all large but one, or all small but one."""
+    """Singular values from 1 to 1 / condition: evenly (in the logarithm), one small, or one large."""
 
     def family(count: int, n: int, generator: torch.Generator) -> torch.Tensor:
         values = torch.logspace(0, 0, n, dtype=torch.float64)
