@@ -1,6 +1,7 @@
 // Puts the columns of one row-major matrix in order on its way to the result.
 #pragma once
 
+#include "mask.hpp"
 #include "simd.hpp"
 
 namespace autoinv {
@@ -51,7 +52,39 @@ AUTOINV_INLINE void reorder_columns(const T* from, const Integer<T>* source, T* 
   }
 }
 
+// The same for rows of any width: row k of `from` goes to columns order[k].
+template <class T>
+AUTOINV_INLINE void write_columns(const T* from, int ld, const int* order, int n, T* to) {
+  constexpr int L = Simd<T>::lanes, kPairs = (64 / L + 1) / 2;
+  const int vectors = (n + L - 1) / L, pairs = (vectors + 1) / 2;
+  alignas(64) Integer<T> index[2 * L * kPairs] = {};
+  for (int k = 0; k < n; ++k) index[order[k]] = k;
+  for (int v = 0; v < vectors; ++v) {
+    const auto source = *(const Integers<T>*)(index + v * L);
+    const int columns = n - v * L < L ? n - v * L : L;
+    Mask<T> in_pair[kPairs];
+    for (int p = 1; p < pairs; ++p) in_pair[p] = equal<T>(source / (2 * L), Integers<T>{} + p);
+    for (int r = 0; r < n; ++r) {
+      const Vector<T>* row = (const Vector<T>*)(from + r * ld);
+      Vector<T> chosen = pick(row[0], row[vectors > 1], source);
+      for (int p = 1; p < pairs; ++p) {
+        const Vector<T> other = pick(row[2 * p], row[2 * p + (2 * p + 1 < vectors)], source);
+        chosen = select<T>(in_pair[p], other, chosen);
+      }
+      if (columns == L) store(to + r * n + v * L, chosen);
+      else store_some(to + r * n + v * L, chosen, columns);
+    }
+  }
+}
+
 #else
+
+template <class T>
+AUTOINV_INLINE void write_columns(const T* from, int ld, const int* order, int n, T* to) {
+  for (int r = 0; r < n; ++r) {
+    for (int k = 0; k < n; ++k) to[r * n + order[k]] = from[r * ld + k];
+  }
+}
 
 template <class T, int N>
 AUTOINV_INLINE void reorder_columns(const T* from, const Integer<T>* source, T* to) {

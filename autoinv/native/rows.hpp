@@ -1,11 +1,14 @@
-// One matrix at a time, SIMD along its rows: LU with partial pivoting, then L^-1 and U^-1 on the
-// identity, whose columns are put in their final order on the way out. For n beyond the reach of
-// the lane kernels, and for batches too small to fill their lanes.
-// Source: Golub and Van Loan, Matrix Computations, 4th ed., algorithm 3.4.1 and section 3.1.
+// One matrix at a time, SIMD along its rows: blocked right-looking LU with partial pivoting, then
+// L^-1 and U^-1 on the identity, whose columns are put in their final order on the way out. For n
+// beyond the reach of the lane kernels, and for batches too small to fill their lanes.
+// Source: Golub and Van Loan, Matrix Computations, 4th ed., sections 3.1 and 3.2.11.
 #pragma once
 
 #include "kernel.hpp"
+#include "mask.hpp"
+#include "reorder.hpp"
 #include "simd.hpp"
+#include "tiles.hpp"
 #include "walk.hpp"
 
 namespace autoinv {
@@ -14,117 +17,189 @@ namespace AUTOINV_SET {
 template <class T>
 struct Rows {
   static constexpr int L = Simd<T>::lanes;
-  static constexpr int kMaxLd = (kMaxN + L - 1) / L * L;
+  static constexpr int kChains = 4;
+  static constexpr int kMaxLd = (kMaxN + L - 1) / L * L + L;
   using V = Vector<T>;
+  using I = Integers<T>;
 
   int n;
-  int ld;                // elements a row, a multiple of the lanes
-  int order[kMaxN];      // order[k]: the original row that became pivot k
-  T reciprocal[kMaxN];   // of the pivots
-  alignas(64) T a[kMaxN * kMaxLd];  // A, then L and U, rows in their original places
-  alignas(64) T x[kMaxN * kMaxLd];  // L^-1, then A^-1 with columns in pivot order
+  int width;            // elements a row, n rounded up to whole vectors
+  int ld;               // elements from row to row: an odd number of vectors, to spread over the cache
+  int order[kMaxN];     // order[k]: the original row that became pivot k
+  T* a_row[kMaxN];      // rows of A, L and U in pivot order
+  T* x_row[kMaxN];
+  T reciprocal[kMaxN];  // of the pivots
+  static constexpr int kCapacity = kMaxN * kMaxLd + kChains * L;  // chains run beyond the last row
+  alignas(64) T a[kCapacity];  // rows stay in their original places
+  alignas(64) T x[kCapacity];  // I, then L^-1, then A^-1 with columns in pivot order
 
-  AUTOINV_INLINE T* row(int k) { return a + order[k] * ld; }
+  inline explicit Rows(int size) : n(size), width((size + L - 1) / L * L), ld(width / L % 2 ? width : width + L) {
+    clear(a);  // the columns beyond n stay zero
+    for (int r = 0; r < n; ++r) x_row[r] = x + r * ld;
+  }
+
+  AUTOINV_INLINE void clear(T* matrix) {
+    for (int i = 0; i < n * ld + kChains * L; i += L) *(V*)(matrix + i) = V{};
+  }
+
+  // Calls body(vector, chain) for every vector of a or x, in four independent chains; what it reads
+  // beyond the matrix is zero.
+  template <class Body>
+  AUTOINV_INLINE void for_vectors(const T* from, Body body) {
+    for (int i = 0; i < n * ld; i += kChains * L) {
+      unroll<0, kChains>([&](auto c) AUTOINV_LAMBDA { body(*(const V*)(from + i + c.value * L), c.value); });
+    }
+  }
 
   // The largest magnitude in A: what a pivot is compared with.
   AUTOINV_INLINE T largest() {
-    V best = {};
-    for (int i = 0; i < n * ld; i += L) {
-      const V m = magnitude<T>(load(a + i));
-      best = m > best ? m : best;
-    }
+    V best[kChains] = {};
+    for_vectors(a, [&](V value, int c) AUTOINV_LAMBDA { best[c] = larger_magnitude<T>(best[c], value); });
+    for (int c = 1; c < kChains; ++c) best[0] = larger_magnitude<T>(best[0], best[c]);
     T result = 0;
-    for (int l = 0; l < L; ++l) result = best[l] > result ? best[l] : result;
+    for (int l = 0; l < L; ++l) result = best[0][l] > result ? best[0][l] : result;
     return result;
   }
 
+  // A candidate pivot and its row in one number, so that the search is a chain of maxima without
+  // branches or indices. Its order is that of the magnitudes, with NaN above all; float64 gives up
+  // the last six bits, which no bound feels.
+  AUTOINV_INLINE static int64_t candidate(T value, int row) {
+    const int64_t bits = bits_of(value) & Simd<T>::magnitude_bits;
+    return (sizeof(T) == 8 ? bits & ~int64_t{kMaxN - 1} : bits * kMaxN) | (kMaxN - 1 - row);
+  }
+  AUTOINV_INLINE static int row_of(int64_t candidate) { return kMaxN - 1 - int(candidate & (kMaxN - 1)); }
+
   AUTOINV_INLINE int find_pivot(int k) {
-    int pivot = k;
-    T best = __builtin_fabs(row(k)[k]);
-    for (int r = k + 1; r < n; ++r) {
-      const T candidate = __builtin_fabs(row(r)[k]);
-      pivot = candidate > best ? r : pivot;
-      best = candidate > best ? candidate : best;
+    int64_t best = 0;
+    for (int r = k; r < n; ++r) {
+      const int64_t next = candidate(a_row[r][k], r);
+      best = next > best ? next : best;
     }
-    return pivot;
+    return row_of(best);
   }
 
-  // Subtracts multiples of pivot row k from the rows below it.
-  AUTOINV_INLINE void eliminate(int k) {
-    alignas(64) T pivot_row[kMaxLd];
-    const int first = (k + 1) / L * L;
-    const T* source = row(k);
-    for (int c = first; c < ld; c += L) *(V*)(pivot_row + c) = *(const V*)(source + c);
-    for (int c = first; c <= k; ++c) pivot_row[c] = 0;
-    for (int r = k + 1; r < n; ++r) {
-      T* target = row(r);
-      const T multiplier = target[k] * reciprocal[k];
-      for (int c = first; c < ld; c += L) {
-        *(V*)(target + c) -= multiplier * *(const V*)(pivot_row + c);
-      }
-      target[k] = multiplier;
-    }
+  // False when the pivot is not clearly above rounding.
+  AUTOINV_INLINE bool take_pivot(int k, int pivot_row, T floor) {
+    swap(order[k], order[pivot_row]);
+    swap(a_row[k], a_row[pivot_row]);
+    const T pivot = a_row[k][k];
+    const T size = __builtin_fabs(pivot);
+    reciprocal[k] = 1 / pivot;
+    return size > floor && size < Simd<T>::largest_pivot;
   }
 
-  // False when a pivot is not clearly above rounding.
+  template <class Item>
+  AUTOINV_INLINE static void swap(Item& a, Item& b) {
+    const Item kept = a;
+    a = b;
+    b = kept;
+  }
+
+  // Subtracts multiples of row k from the rows below, within the vector of columns that starts at
+  // `panel` and holds column k, where the multipliers stay. Returns the pivot row of column k + 1
+  // (of no meaning where that column is beyond the panel).
+  AUTOINV_INLINE int eliminate(int k, int panel) {
+    const I lane = lane_numbers<T>() - Integer<T>(k - panel);
+    const V pivot_row = lane > 0 ? *(const V*)(a_row[k] + panel) : V{};
+    const Mask<T> here = equal<T>(lane, I{});
+    const T scale = reciprocal[k];
+    const int rows = n;
+    int64_t best = 0;
+    for (int r = k + 1; r < rows; ++r) {
+      T* target = a_row[r];
+      const V multiplier = broadcast<T>(target[k] * scale);
+      V* vector = (V*)(target + panel);
+      *vector = select<T>(here, multiplier, *vector - multiplier * pivot_row);
+      const int64_t next = candidate(target[k + 1], r);
+      best = next > best ? next : best;
+    }
+    return row_of(best);
+  }
+
   inline bool factor() {
-    const T floor = 8 * n * Simd<T>::epsilon * largest();
-    for (int k = 0; k < n; ++k) order[k] = k;
+    T floor = 8 * n * Simd<T>::epsilon * largest();
+    if (floor < Simd<T>::smallest_pivot) floor = Simd<T>::smallest_pivot;
     for (int k = 0; k < n; ++k) {
-      const int p = find_pivot(k);
-      const int swapped = order[k];
-      order[k] = order[p];
-      order[p] = swapped;
-      const T pivot = row(k)[k];
-      const T size = __builtin_fabs(pivot);
-      if (!(size > floor && size > Simd<T>::smallest_pivot && size < Simd<T>::largest_pivot)) return false;
-      reciprocal[k] = 1 / pivot;
-      eliminate(k);
+      order[k] = k;
+      a_row[k] = a + k * ld;
+    }
+    for (int panel = 0; panel < n; panel += L) {
+      const int end = panel + L < n ? panel + L : n;
+      int pivot_row = find_pivot(panel);
+      for (int k = panel; k < end; ++k) {
+        if (!take_pivot(k, pivot_row, floor)) return false;
+        pivot_row = eliminate(k, panel);
+      }
+      if (end < n) update_trailing(panel, end);
     }
     return true;
   }
 
-  // x = L^-1: unit lower triangular, row by row.
+  // The columns right of a panel: U's rows by forward substitution, then the rest.
+  AUTOINV_INLINE void update_trailing(int panel, int end) {
+    for_row_tiles(panel, end, [&](auto rows, int r) AUTOINV_LAMBDA {
+      for_tiles<T, rows.value>(end, width, [&](auto& tile, int c) AUTOINV_LAMBDA {
+        tile.load(a_row + r, c);
+        tile.subtract(a_row + r, a_row, c, panel, r);
+        tile.unit_lower(a_row + r, r);
+        tile.store(a_row + r, c);
+      });
+    });
+    for_row_tiles(end, n, [&](auto rows, int r) AUTOINV_LAMBDA {
+      for_tiles<T, rows.value>(end, width, [&](auto& tile, int c) AUTOINV_LAMBDA {
+        tile.load(a_row + r, c);
+        tile.subtract(a_row + r, a_row, c, panel, end);
+        tile.store(a_row + r, c);
+      });
+    });
+  }
+
+  template <class Body>
+  AUTOINV_INLINE static void for_row_tiles(int begin, int end, Body body) {
+    int r = begin;
+    for (; r + kTileRows <= end; r += kTileRows) body(Index<kTileRows>{}, r);
+    for (; r < end; ++r) body(Index<1>{}, r);
+  }
+
+  // x = L^-1: lower triangular, so that row r needs only the rows from its column on.
   inline void invert_lower() {
-    for (int i = 0; i < n * ld; i += L) *(V*)(x + i) = V{};
-    for (int r = 0; r < n; ++r) {
-      const T* multipliers = row(r);
-      T* target = x + r * ld;
-      for (int c = 0; c < r; c += L) {
-        V sum = {};
-        for (int k = c; k < r; ++k) sum -= multipliers[k] * *(const V*)(x + k * ld + c);
-        *(V*)(target + c) = sum;
-      }
-      target[r] = 1;
-    }
+    clear(x);
+    for (int r = 0; r < n; ++r) x[r * ld + r] = 1;
+    for_row_tiles(0, n, [&](auto rows, int r) AUTOINV_LAMBDA {
+      const int end = (r + rows.value + L - 1) / L * L;
+      for_tiles<T, rows.value>(0, end, [&](auto& tile, int c) AUTOINV_LAMBDA {
+        tile.load(x_row + r, c);
+        tile.subtract(a_row + r, x_row, c, c, r);
+        tile.unit_lower(a_row + r, r);
+        tile.store(x_row + r, c);
+      });
+    });
   }
 
   // x = U^-1 x, from the last row up.
   inline void solve_upper() {
-    for (int r = n - 1; r >= 0; --r) {
-      const T* u = row(r);
-      T* target = x + r * ld;
-      for (int c = 0; c < ld; c += L) {
-        V sum = *(const V*)(target + c);
-        for (int k = r + 1; k < n; ++k) sum -= u[k] * *(const V*)(x + k * ld + c);
-        *(V*)(target + c) = sum * reciprocal[r];
-      }
-    }
+    const auto solve = [&](auto rows, int r) AUTOINV_LAMBDA {
+      for_tiles<T, rows.value>(0, width, [&](auto& tile, int c) AUTOINV_LAMBDA {
+        tile.load(x_row + r, c);
+        tile.subtract(a_row + r, x_row, c, r + rows.value, n);
+        tile.upper(a_row + r, reciprocal, r);
+        tile.store(x_row + r, c);
+      });
+    };
+    int r = n;
+    for (; r % kTileRows != 0; --r) solve(Index<1>{}, r - 1);
+    for (; r > 0; r -= kTileRows) solve(Index<kTileRows>{}, r - kTileRows);
   }
 
   // False when a result left the finite numbers.
   AUTOINV_INLINE bool finite() {
-    V sum = {};
-    for (int i = 0; i < n * ld; i += L) sum += *(const V*)(x + i);
+    V sum[kChains] = {};
+    for_vectors(x, [&](V value, int c) AUTOINV_LAMBDA { sum[c] += value; });
+    for (int c = 1; c < kChains; ++c) sum[0] += sum[c];
     T total = 0;
-    for (int l = 0; l < L; ++l) total += sum[l];
+    for (int l = 0; l < L; ++l) total += sum[0][l];
     return total - total == 0;
-  }
-
-  AUTOINV_INLINE void write(T* to) {
-    for (int r = 0; r < n; ++r) {
-      for (int k = 0; k < n; ++k) to[r * n + order[k]] = x[r * ld + k];
-    }
   }
 
   AUTOINV_INLINE bool invert(const Batch& batch, const T* from, T* to) {
@@ -133,17 +208,14 @@ struct Rows {
     invert_lower();
     solve_upper();
     if (!finite()) return false;
-    write(to);
+    write_columns(x, ld, order, n, to);
     return true;
   }
 };
 
 template <class T>
 void invert_by_rows(const Batch& batch, int64_t first, int64_t last, Doubtful& doubtful) {
-  Rows<T> rows;
-  rows.n = batch.n;
-  rows.ld = (batch.n + rows.L - 1) / rows.L * rows.L;
-  for (int i = 0; i < rows.n * rows.ld; i += rows.L) *(Vector<T>*)(rows.a + i) = Vector<T>{};
+  Rows<T> rows(batch.n);
   const int64_t size = int64_t{batch.n} * batch.n;
   for (int64_t i = first; i < last; ++i) {
     T* to = static_cast<T*>(batch.dst) + i * size;

@@ -87,6 +87,23 @@ AUTOINV_INLINE Vector<T> magnitude(Vector<T> value) {
   return (Vector<T>)((Integers<T>)value & Simd<T>::magnitude_bits);
 }
 
+template <class T>
+AUTOINV_INLINE Integer<T> bits_of(T value) {
+  Integer<T> bits;
+  __builtin_memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+template <class T, int... I>
+AUTOINV_INLINE Integers<T> lane_numbers(std::integer_sequence<int, I...>) {
+  return Integers<T>{I...};
+}
+
+template <class T>
+AUTOINV_INLINE Integers<T> lane_numbers() {
+  return lane_numbers<T>(std::make_integer_sequence<int, Simd<T>::lanes>{});
+}
+
 // The larger of two magnitudes; `best` is never negative. The builtins say in one instruction what
 // GCC 12 makes of `a > b ? a : b` in two or three. A NaN in `value` may be passed over.
 template <class T>

@@ -21,6 +21,18 @@ AUTOINV_INLINE const T* matrix_at(const Batch& batch, int64_t index) {
   return static_cast<const T*>(batch.src) + offset;
 }
 
+// Whole vectors, the last one overlapping; a row shorter than a vector goes by elements.
+template <class T>
+AUTOINV_INLINE void copy_row(const T* from, T* to, int n) {
+  constexpr int L = Simd<T>::lanes;
+  if (n < L) {
+    for (int c = 0; c < n; ++c) to[c] = from[c];
+    return;
+  }
+  for (int c = 0; c + L <= n; c += L) store(to + c, load(from + c));
+  store(to + n - L, load(from + n - L));
+}
+
 // Copies one matrix of any strides into row-major order with `ld` elements a row.
 template <class T>
 inline void copy_matrix(const Batch& batch, const T* from, T* to, int ld) {
@@ -28,7 +40,7 @@ inline void copy_matrix(const Batch& batch, const T* from, T* to, int ld) {
   for (int r = 0; r < n; ++r) {
     const T* row = from + r * batch.row_stride;
     if (batch.column_stride == 1) {
-      for (int c = 0; c < n; ++c) to[r * ld + c] = row[c];
+      copy_row(row, to + r * ld, n);
     } else {
       for (int c = 0; c < n; ++c) to[r * ld + c] = row[c * batch.column_stride];
     }
