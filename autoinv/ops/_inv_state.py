@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
-from torch._C._functorch import peek_interpreter_stack
+from torch._C._functorch import get_dynamic_layer_stack_depth
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
@@ -29,7 +29,8 @@ def is_ordinary_type(A: object) -> bool:
 
 def is_transformed() -> bool:
     """Whether forward AD or a transform of ``torch.func`` is active."""
-    return peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+    # Dynamo reads this depth rightly; `peek_interpreter_stack() is not None` is always true for it.
+    return get_dynamic_layer_stack_depth() > 0 or forward_ad._current_level >= 0
 
 
 def is_traced() -> bool:
