@@ -39,6 +39,12 @@ def choose(rounds: Rounds, reference: str, calm: Set[str], contended: bool) -> t
     return best, seconds
 
 
+def holds(holder: str, challenger: str, seconds: Mapping[str, float], calm: Set[str]) -> bool:
+    """Whether an earlier choice stands: the challenger is within the margin, and not the calmer of the two."""
+    is_near = holder in seconds and seconds[holder] <= MARGIN * seconds[challenger]
+    return is_near and (holder in calm or challenger not in calm)
+
+
 def clearly_faster(challenger: Sequence[float], holder: Sequence[float], by_mean: bool = False) -> bool:
     """Whether the challenger beats the holder by the margin, in every third of the rounds and in most of them."""
     middle = statistics.fmean if by_mean else statistics.median

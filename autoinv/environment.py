@@ -83,7 +83,7 @@ def _cpu_model() -> str:
 
 def _blas() -> str:
     text = torch.__config__.show()
-    mkl = re.search(r"Math Kernel Library Version (\S+)", text)
+    mkl = re.search(r"Math Kernel Library Version ([\d.]+)", text)
     if mkl:
         return f"mkl {mkl.group(1)}"
     info = re.search(r"BLAS_INFO=(\w+)", text)

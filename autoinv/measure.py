@@ -65,7 +65,7 @@ class CudaStopwatch(Stopwatch):
     def seconds(self, call: Call, repeats: int) -> float:
         """Return seconds per call on the GPU's own clock."""
         with torch.cuda.device(self._device):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
             begin.record()
             for _ in range(repeats):

@@ -15,6 +15,7 @@ from autoinv.operation import Operation, Strides
 from autoinv.pinned import pinned
 from autoinv.plan import Plan as Plan
 from autoinv.problem import Problem
+from autoinv.strategies.base import Strategy
 
 NEIGHBOUR_TUNINGS = 2
 """A bucket of batch sizes that was tuned this often in one process serves its other sizes, quiet or not."""
@@ -92,8 +93,8 @@ class Planner:
 
     def _remembered(self, problem: Problem) -> Plan | None:
         decision = self.file(problem).get(problem)
-        strategy = self.operation.strategy(decision.strategy) if decision else None
-        if decision is None or strategy is None or not strategy.supports(problem):
+        strategy = self._usable(decision, problem)
+        if decision is None or strategy is None:
             return None
         here = problem in self._tuned
         return Plan(
@@ -103,11 +104,16 @@ class Planner:
     def _neighbour(self, problem: Problem) -> Plan | None:
         worn = self._buckets[_bucket(problem)] >= NEIGHBOUR_TUNINGS
         for decision in self.file(problem).neighbours(problem):
-            strategy = self.operation.strategy(decision.strategy)
+            strategy = self._usable(decision, problem)
             good = worn or (decision.complete and not decision.contended)
-            if good and strategy and strategy.supports(problem):
+            if good and strategy:
                 return Plan(strategy, "neighbour", f"as decided for {decision.problem.key}", decision)
         return None
+
+    def _usable(self, decision: Decision | None, problem: Problem) -> Strategy | None:
+        """Return a decision's strategy, where there is one and it supports this very problem."""
+        strategy = self.operation.strategy(decision.strategy) if decision else None
+        return strategy if strategy and strategy.supports(problem) else None
 
     def _fallback(
         self, problem: Problem, why: str = "nothing is known of it yet", final: bool = True
@@ -125,10 +131,8 @@ class Planner:
         again: Decision | None = None,
         budget_s: float | None = None,
     ) -> Plan:
-        from autoinv.tuner import (
-            stopwatch_for,
-            tune,
-        )  # 4 ms that a process which only remembers need not spend
+        # Imported here: 4 ms that a process which only remembers need not spend.
+        from autoinv.tuner import stopwatch_for, tune
 
         stopwatch = stopwatch_for(problem.device)
         ends_s = started_s + (settings.current().budget if budget_s is None else budget_s)
@@ -137,20 +141,22 @@ class Planner:
             return self._fallback(problem, "the budget allows no timing")
         if not _one_tuning.acquire(blocking=False):
             return self._fallback(problem, "another thread is tuning", final=False)
+        file = self.file(problem)
         try:
-            decision = tune(
-                self.operation, problem, strides, left_s, stopwatch, tunings=again.tunings + 1 if again else 1
-            )
+            # A decision that cannot be used, say of a strategy that is gone, is put to the test as well.
+            decision = tune(self.operation, problem, strides, left_s, stopwatch, again or file.get(problem))
         finally:
             _one_tuning.release()
         if decision is None:
             return self._fallback(problem, "the budget was too short to time anything")
         self._tuned.add(problem)
         self._buckets[_bucket(problem)] += 1
-        self.file(problem).put(decision, max(0.0, ends_s - stopwatch.wall_s()))
-        strategy = self.operation.strategy(decision.strategy)
-        assert strategy is not None
-        plan = Plan(strategy, "tuned", "tuned in this process", decision)
+        file.put(decision, max(0.0, ends_s - stopwatch.wall_s()))
+        first = file.get(problem)
+        if first and self._usable(first, problem):
+            decision = first  # another process may have decided meanwhile: then its decision stands
+        strategy = self._usable(decision, problem) or self.operation.reference(problem)
+        plan = Plan(strategy, "tuned", "tuned in this process", decision, fresh=True)
         logger.info(
             "tuned %s: %s in %.1f ms", problem.key, decision.strategy, 1e3 * (stopwatch.wall_s() - started_s)
         )

@@ -15,6 +15,8 @@ from autoinv.synthetic import dense_stride
 
 SHARE_OF_BUDGET = 0.5
 """How much of the budget the screening may take: the rest is for timing what it left."""
+CHEAP_S = 3e-4
+"""A call that takes no longer is timed however hopeless: a few rounds cost a millisecond, and people want to see it."""
 
 
 @dataclass
@@ -110,7 +112,7 @@ def _drop_hopeless(field_: Screened) -> None:
             continue
         slow = strategy.may_be_slow(field_.problem)
         least_s = expected_s[strategy.name] if slow else field_.slice_s[strategy.name]
-        if least_s > HOPELESS * most_s:
+        if least_s > max(HOPELESS * most_s, CHEAP_S):
             where = f"{field_.sliced.batch} of {field_.problem.batch} matrices"
             field_.reject(strategy.name, f"screened out, {least_s / most_s:.0f} times the fastest on {where}")
 

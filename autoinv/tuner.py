@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from autoinv.choice import choose
+from autoinv.choice import choose, holds
 from autoinv.decisions import Decision
 from autoinv.measure import QUIET_SHARE, Call, CudaStopwatch, Race, Stopwatch, race
 from autoinv.operation import Operation, Strides
@@ -29,9 +29,11 @@ def tune(
     strides: Strides,
     budget_s: float,
     stopwatch: Stopwatch | None = None,
-    tunings: int = 1,
+    again: Decision | None = None,
 ) -> Decision | None:
     """Time the candidates within the budget and decide; None when nothing at all could be timed.
+
+    ``again`` is the decision that this tuning puts to the test: it stands unless it is clearly beaten.
 
     Raises nothing of a candidate's: one that raises is rejected, and the decision says why.
     """
@@ -45,6 +47,8 @@ def tune(
         return None
     contended = share < QUIET_SHARE
     chosen, seconds = choose(result.rounds, screened.reference.name, screened.calm, contended)
+    if again is not None and holds(again.strategy, chosen, seconds, screened.calm):
+        chosen = again.strategy
     for strategy in screened.candidates:
         if strategy.name not in seconds:
             screened.rejected[strategy.name] = "not timed, the budget ran out"
@@ -56,7 +60,7 @@ def tune(
         complete=result.complete,
         contended=contended,
         rounds=result.count,
-        tunings=tunings,
+        tunings=again.tunings + 1 if again else 1,
         created=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
 

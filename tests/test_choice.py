@@ -6,7 +6,7 @@ import random
 
 from fakes import rounds_of
 
-from autoinv.choice import choose, clearly_faster
+from autoinv.choice import choose, clearly_faster, holds
 
 ALL = frozenset({"batched", "native", "flat", "bmm"})
 
@@ -57,3 +57,10 @@ def test_the_mean_decides_on_a_contended_machine_and_the_median_on_a_quiet_one()
 def test_a_lead_in_a_single_round_is_judged_by_that_round():
     assert clearly_faster([1.0], [1.06])
     assert not clearly_faster([1.0], [1.04])
+
+
+def test_an_earlier_choice_stands_unless_it_is_clearly_beaten_or_the_challenger_is_calmer():
+    assert holds("bmm", "native", {"bmm": 1.04, "native": 1.0}, ALL)
+    assert not holds("bmm", "native", {"bmm": 1.06, "native": 1.0}, ALL)
+    assert not holds("bmm", "native", {"native": 1.0}, ALL)
+    assert not holds("batched", "native", {"batched": 1.0, "native": 1.0}, frozenset({"native"}))

@@ -17,7 +17,7 @@ FLOORS = (
     (1, ("native", "problem", "measure", "accuracy", "environment", "settings", "errors", "storage")),
     (1, ("locking", "jsontext", "jsonfile", "synthetic", "strategies.base")),
     (2, ("strategies", "decision", "decisions", "pins", "neighbours", "merge", "report", "operation")),
-    (3, ("tuner", "screening", "choice", "exchange", "pinned")),
+    (3, ("tuner", "screening", "choice", "exchange", "plan", "pinned", "synced", "meeting")),
     (4, ("planner", "events")),
     (5, ("dispatch",)),
     (6, ("ops",)),

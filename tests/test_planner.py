@@ -83,9 +83,10 @@ def test_the_strategy_setting_pins_wherever_the_strategy_supports_the_problem(pl
 
 def test_a_remembered_strategy_that_exists_no_more_is_not_used(planner, watch):
     plan = planned(planner, watch, problem(80, 3, 3))
-    gone = dataclasses.replace(plan.decision, strategy="long_gone", tunings=2)
-    planner.file(plan.decision.problem).put(gone, 1.0)
-    assert planned(another_process(planner), watch, problem(80, 3, 3)).strategy.name in {"batched", "native"}
+    file = planner.file(plan.decision.problem)
+    file.put(dataclasses.replace(plan.decision, strategy="long_gone", tunings=2), 1.0)
+    assert planned(another_process(planner), watch, problem(80, 3, 3)).strategy.name == "native"
+    assert file.get(problem(80, 3, 3)).strategy == "native"
 
 
 def test_a_neighbour_serves_and_is_not_stored(planner, watch):
