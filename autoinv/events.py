@@ -16,23 +16,20 @@ class DecisionEvent:
 
     ``source`` is pin, sync, file, neighbour, tuned or reference; ``why`` says it in words. ``seconds`` a call
     and ``rejected``, reasons, go by strategy: those of the neighbour for a neighbour, empty where nothing was
-    timed. ``spent_s`` is what the decision cost, in wall-clock seconds.
+    timed. ``tuned`` says that strategies were timed for it now, else it was a hit: known, or said without
+    timing. ``spent_s`` is what the decision cost, in wall-clock seconds.
     """
 
     problem: Problem
     strategy: str
     source: Source
     why: str
+    tuned: bool
     spent_s: float
     seconds: Mapping[str, float] = field(default_factory=dict)
     rejected: Mapping[str, str] = field(default_factory=dict)
     complete: bool = True
     contended: bool = False
-
-    @property
-    def tuned(self) -> bool:
-        """Whether strategies were timed for it now; else it was known, or given without timing: a hit."""
-        return self.source == "tuned"
 
 
 Callback = Callable[[DecisionEvent], object]
@@ -93,7 +90,7 @@ def tell(problem: Problem, plan: Plan, spent_s: float) -> None:
 
 
 def _event(problem: Problem, plan: Plan, spent_s: float) -> DecisionEvent:
-    event = DecisionEvent(problem, plan.strategy.name, plan.source, plan.why, spent_s)
+    event = DecisionEvent(problem, plan.strategy.name, plan.source, plan.why, plan.fresh, spent_s)
     decision = plan.decision
     if decision is None:
         return event

@@ -15,7 +15,8 @@ Source = Literal["pin", "sync", "file", "neighbour", "tuned", "reference"]
 class Plan:
     """The strategy for a problem and where the knowledge comes from.
 
-    ``final`` is False for one that serves now but is to be asked for again at the next call.
+    ``final`` is False for one that serves now but is to be asked for again at the next call; ``fresh`` says
+    that strategies were timed for it just now.
     """
 
     strategy: Strategy
@@ -23,3 +24,4 @@ class Plan:
     why: str
     decision: Decision | None = None
     final: bool = True
+    fresh: bool = False

@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
         own = commands.add_parser(
             command.name,
             help=command.summary,
-            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+            description=_filled(f"{command.summary[0].upper()}{command.summary[1:]}."),
             epilog=_filled(command.more),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )

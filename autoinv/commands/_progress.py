@@ -24,9 +24,10 @@ def progress(total: int) -> Iterator[Tell]:
         TimeElapsedColumn(),
         TextColumn("{task.description}", markup=False),
     )
-    with Progress(*columns, console=Console(stderr=True, highlight=False)) as bar:
+    # Drawn only when something is done: a thread that redraws it would disturb what is being timed.
+    with Progress(*columns, console=Console(stderr=True, highlight=False), auto_refresh=False) as bar:
         task = bar.add_task("", total=total)
-        yield lambda text: bar.update(task, advance=1, description=text)
+        yield lambda text: bar.update(task, advance=1, description=text, refresh=True)
 
 
 def _lines(total: int) -> Tell:

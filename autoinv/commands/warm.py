@@ -181,8 +181,8 @@ COMMAND = Command(
     "tune shapes now, so that no program has to",
     _add_arguments,
     _run,
-    "Each shape is tuned for each dtype and thread count, and the decisions are kept. What is settled already "
-    "is not timed again; forget it first to have it so. A thread count other than this process's is tuned in a "
+    "Each shape is tuned for each dtype and thread count, and the decisions are kept. What is settled is not "
+    "timed again; forget it first to have it so. A thread count other than this process's is tuned in a "
     "process of its own. Exit code 4: the decisions could not be saved. Ctrl-C keeps what was finished, exit "
     "code 130.\n\n"
     "example: python -m autoinv.tune warm 10x8x3x3 1000x4x4 --dtype float32,float64 --threads 1,2",
