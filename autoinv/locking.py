@@ -1,4 +1,8 @@
-"""The lock between processes that write the same file: waited for briefly, never trusted to work."""
+"""The lock between processes that write the same file: waited for briefly, never trusted to work.
+
+filelock before 4.2.6 keeps a lock until the process ends when Ctrl-C strikes in the microseconds between
+taking it and noting that; others then save nothing new, and lose nothing.
+"""
 
 from __future__ import annotations
 

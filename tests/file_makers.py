@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -19,7 +20,7 @@ from autoinv.decisions import Decision, DecisionsFile
 from autoinv.problem import Problem
 
 ANOTHER_UID = 54321
-HANG_S = 60
+HANG_S = 30
 """A child that runs so long hangs; what it waits for by right is a tenth of a second."""
 
 
@@ -77,6 +78,7 @@ def fork(work: Callable[[], object], uid: int | None = None) -> int:
         return child
     status = 1
     try:
+        faulthandler.register(signal.SIGALRM, file=sys.__stderr__, chain=True)
         signal.alarm(HANG_S)
         if uid is not None:
             os.setgroups([])
