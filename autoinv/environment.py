@@ -9,12 +9,12 @@ import os
 import platform
 import re
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 
 import torch
 
 from autoinv import native
+from autoinv.version import __version__
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,6 @@ class Environment:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def version() -> str:
-    """Return autoinv's version; 0+unknown when it runs without having been installed."""
-    try:
-        return metadata.version("autoinv")
-    except metadata.PackageNotFoundError:
-        return "0+unknown"
-
-
 def usable_cores() -> int:
     """Return how many cores this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # absent on macOS and Windows
@@ -67,7 +59,7 @@ def of(device: str) -> Environment:
         blas=_blas(),
         gpu="none" if device == "cpu" else _gpu(device),
         native=extension.isa() if extension else "missing",
-        autoinv=version(),
+        autoinv=__version__,
     )
 
 

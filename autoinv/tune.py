@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
-from autoinv import environment
 from autoinv.commands import COMMANDS
 from autoinv.commands._problem import FAILED, INTERRUPTED, CommandError
 from autoinv.errors import AutoinvWarning, logger
+from autoinv.version import __version__
 
 _DESCRIPTION = "Tune, show and look after the decisions by which autoinv chooses its strategies."
 _CODES = """`COMMAND --help` says more. Decisions live in your user's cache folder, or in AUTOINV_CACHE_DIR.
@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=_filled(_CODES),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"autoinv {environment.version()}")
+    top.add_argument("--version", action="version", version=f"autoinv {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     for command in COMMANDS:
         own = commands.add_parser(

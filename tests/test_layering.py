@@ -14,14 +14,14 @@ import autoinv
 PACKAGE = Path(autoinv.__file__).parent
 
 FLOORS = (
-    (1, ("native", "problem", "measure", "accuracy", "environment", "settings", "errors", "storage")),
+    (1, ("native", "problem", "measure", "accuracy", "environment", "settings", "errors", "storage", "version")),
     (1, ("locking", "jsontext", "jsonfile", "synthetic", "strategies.base")),
     (2, ("strategies", "decision", "decisions", "pins", "neighbours", "merge", "report", "operation")),
     (3, ("tuner", "screening", "choice", "exchange", "plan", "pinned", "synced", "meeting")),
     (4, ("planner", "events")),
     (5, ("dispatch",)),
     (6, ("ops",)),
-    (7, ("api", "tune", "commands", "patch", "sync")),
+    (7, ("api", "tune", "commands", "patch", "ranks")),
     (8, ("",)),
 )
 

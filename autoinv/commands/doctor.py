@@ -15,6 +15,7 @@ from autoinv.commands import _folder
 from autoinv.commands._command import Command
 from autoinv.commands._problem import DONE
 from autoinv.decisions import DecisionsFile
+from autoinv.version import __version__
 
 Section = Iterator[tuple[str, str]]
 
@@ -44,7 +45,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _versions() -> Section:
-    yield "autoinv", environment.version()
+    yield "autoinv", __version__
     yield "torch", torch.__version__
     yield "python", f"{platform.python_version()} ({platform.python_implementation()})"
     for name in ("numpy", "filelock", "platformdirs", "rich"):
