@@ -40,7 +40,7 @@ def by_growth(strategy: Guarded, A: torch.Tensor) -> str:
     X = (adjugate / determinant).view(*A.shape[1:], -1).permute(2, 0, 1)
     cells, below = [], torch.zeros(len(A), dtype=torch.bool)
     for growth in GROWTHS:
-        kept = trust_of(problem, growth)(entries, adjugate, determinant)
+        kept = trust_of(problem, growth)(entries, adjugate, determinant) > 0
         band = kept & ~below
         right, left = inverse_residual(A[band], X[band])
         cells.append(f"{max(right, left):5.2f}")
@@ -65,7 +65,7 @@ def worst_family(strategy: Guarded, n: int, dtype: torch.dtype, count: int) -> s
             worst = max(worst, (got / max(4 * theirs, 1.0), f"{side} {got:.2f}, torch {theirs:.2f}: {name}"))
     A = matrices("gaussian", n, dtype, 20 * count, seed=3)
     problem = Problem.of("inv", A)
-    trusted = trust_of(problem, strategy.growth)(*strategy.formula(problem)(A))
+    trusted = trust_of(problem, strategy.growth)(*strategy.formula(problem)(A)) > 0
     return f"{worst[0]:5.2f} of the limit ({worst[1]}); LU does {1 - trusted.double().mean():.3%} of gaussian"
 
 

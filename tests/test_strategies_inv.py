@@ -98,6 +98,8 @@ def cases() -> list[object]:
 def _applies(strategy: Strategy, shape: tuple[int, ...], dtype: torch.dtype, layout: str) -> bool:
     if layout == "conj view" and not dtype.is_complex:
         return False
+    if shape[-1] > 16 and layout not in ("contiguous", "transposed", "sliced with offset"):
+        return False
     if layout == "neg view" and strategy.name in READS_ADDRESSES:
         return False
     A = LAYOUTS[layout](torch.ones(shape, dtype=dtype))

@@ -5,7 +5,7 @@ the determinant by a few eps * a^n. Divided through, that is a right and a left 
 eps * a^(n-1) / c, whatever the condition number: this growth is what the guard bounds. Single precision is
 computed in double, where the growth does no harm. Besides, the determinant has to stand clear of what LU may
 round away, so that LU would surely not call the matrix singular, and the powers clear of overflow and
-underflow. Comparisons with NaN are false, so it needs no test of its own.
+underflow. NaN is not positive, so it needs no test of its own.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ All are in the wide dtype; the n * n entries stand row by row.
 """
 
 Trust = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""Takes what a formula returns; says for each matrix, ``(b,)``, whether its inverse is as good as LU's."""
+"""Takes what a formula returns.
+
+Its margin ``(b,)`` is positive where the inverse is as good as LU's, and NaN or not positive elsewhere.
+"""
 
 CLEAR_OF_ROUNDING = 64.0
 """How many n * eps * a^n the determinant must exceed; LU finds a zero pivot where it lost a few of them."""
-
 
 STEP = 4096
 """Matrices at a time on the CPU: what they need stays in the cache of one core."""
@@ -76,12 +78,12 @@ def _guarded(problem: Problem, formula: Formula, trust: Trust, step: int) -> Run
 
     def fill(every: torch.Tensor, M: torch.Tensor, X: torch.Tensor, first: int) -> None:
         entries, adjugate, determinant = formula(M)
-        trusted = trust(entries, adjugate, determinant)
+        margin = trust(entries, adjugate, determinant)
         inverse = (adjugate / determinant).view(n, n, -1).permute(2, 0, 1)
-        if trusted.all():
+        if margin.amin().item() > 0:
             X.copy_(inverse)
             return
-        doubtful = trusted.logical_not_().nonzero().squeeze(1)
+        doubtful = (margin > 0).logical_not_().nonzero().squeeze(1)
         careful = lu_inverses(every, doubtful + first, is_matrix=len(shape) == 2)
         X.copy_(inverse)  # only now: X may be M
         X.index_copy_(0, doubtful, careful)
@@ -107,9 +109,13 @@ def trust_of(problem: Problem, growth: float) -> Trust:
 
     def trust(entries: torch.Tensor, adjugate: torch.Tensor, determinant: torch.Tensor) -> torch.Tensor:
         a = _largest(entries).mul_(scale)
-        power = a ** (n - 1)
-        clear = determinant.abs() > torch.addcmul(floor, power, a, value=rounding)
-        return clear if is_growth_harmless else clear.logical_and_(_largest(adjugate).mul_(share) > power)
+        power = torch.ones_like(a) if n == 1 else a
+        for _ in range(n - 2):
+            power = power * a
+        clear = determinant.abs().sub_(torch.addcmul(floor, power, a, value=rounding))
+        if is_growth_harmless:
+            return clear
+        return torch.minimum(clear, _largest(adjugate).mul_(share).sub_(power))
 
     return trust
 

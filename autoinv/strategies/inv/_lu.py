@@ -17,6 +17,9 @@ BROKEN_ABOVE_N = 128
 Source: https://github.com/pytorch/pytorch/issues/181570; n = 140 was still right, 150 and 151 were not.
 """
 
+ONE_BY_ONE_UP_TO = 8
+"""As many matrices are done again one at a time; more are worth the team that torch wakes for two."""
+
 
 def batched_is_broken(problem: Problem) -> bool:
     """Whether PyTorch's batched call raises, hangs or lies on this problem."""
@@ -47,11 +50,20 @@ def lu_inverses(matrices: torch.Tensor, index: torch.Tensor, *, is_matrix: bool)
     if not matrices.is_cpu:
         # There the batch size decides which library factors: only the whole batch is torch's own answer.
         return inv(matrices[0] if is_matrix else matrices).reshape(matrices.shape).index_select(0, index)
-    inverses, info = inv_ex(matrices.index_select(0, index))
+    inverses, info = _calm_inv_ex(matrices.index_select(0, index))
     if info.any():
         every = torch.zeros(len(matrices), dtype=info.dtype, device=matrices.device)
         raise_if_singular(every.index_copy_(0, index, info), is_matrix=is_matrix)
     return inverses
+
+
+def _calm_inv_ex(matrices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """``inv_ex`` of ``(b, n, n)``, which for a few wakes no team of threads."""
+    if not 1 < len(matrices) <= ONE_BY_ONE_UP_TO or torch.get_num_threads() == 1:
+        inverses, info = inv_ex(matrices)
+        return inverses, info
+    inverses, info = zip(*map(inv_ex, matrices.unbind()), strict=True)
+    return torch.stack(inverses), torch.stack(info)
 
 
 def repair(A: torch.Tensor, X: torch.Tensor, doubtful: Sequence[int]) -> None:

@@ -6,7 +6,7 @@ import torch
 
 from autoinv.problem import Problem
 from autoinv.strategies.base import Run, Strategy
-from autoinv.strategies.inv._lu import inv_ex, inv_into, raise_if_singular
+from autoinv.strategies.inv._lu import inv, inv_ex, inv_into, raise_if_singular
 
 TEAM_ABOVE_N = 64
 """MKL was not seen to use several threads on one matrix up to this size."""
@@ -49,6 +49,4 @@ class Loop(Strategy):
 
 
 def _one(A: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    if out is None:
-        out = torch.empty(A.shape, dtype=A.dtype, device=A.device)
-    return inv_into(A, out)
+    return inv(A).contiguous() if out is None else inv_into(A, out)
