@@ -221,7 +221,7 @@ def test_16_threads_on_one_cold_problem_tune_once_and_the_others_are_answered_me
 
 def test_an_interrupt_in_the_middle_of_tuning_leaves_nothing_broken_and_the_next_call_works(monkeypatch):
     seconds = measure.Stopwatch.seconds
-    for most in (0, 1, 5, 20):
+    for most in (0, 1, 5):
         A, calls = operand((10, 8, 3, 3)), iter(range(most))
 
         def interrupts(*args: object, left: Iterator[int] = calls) -> float:
@@ -231,7 +231,7 @@ def test_an_interrupt_in_the_middle_of_tuning_leaves_nothing_broken_and_the_next
 
         with monkeypatch.context() as patch:
             patch.setattr(measure.Stopwatch, "seconds", interrupts)
-            with pytest.raises(KeyboardInterrupt):
+            with autoinv.using(budget=10.0), pytest.raises(KeyboardInterrupt):
                 autoinv.inv(A)
         assert is_right(A)
         assert autoinv.explain(A).source == "tuned"
