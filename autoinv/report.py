@@ -12,7 +12,7 @@ from autoinv.problem import Problem, format_shape
 class Explanation:
     """What would run for a problem, and why. ``str()`` is for people, the fields are for programs.
 
-    ``source`` is pin, file, neighbour, tuned or reference; ``seconds`` are seconds per call and strategy;
+    ``source`` is pin, sync, file, neighbour, tuned or reference; ``seconds`` are seconds a call, by strategy;
     ``rejected`` says why the others were not timed or not taken.
     """
 
