@@ -47,9 +47,10 @@ def fits_out(A: Tensor, out: Sequence[Tensor]) -> bool:
 def fill_out(answer: InvEx, out: Sequence[Tensor]) -> InvEx:
     """Write the answer into ``out``, resized with torch's warning where its shape differs."""
     for value, target in zip(answer, out, strict=True):
-        if target.shape != value.shape:
-            torch._resize_output_(target, value.shape, value.device)
-        target.copy_(value)
+        if target.shape == value.shape:
+            target.copy_(value)
+        else:  # calls that resize, and warn as every out= does; no info is negative
+            torch.cat((value,), out=target) if value.dim() else torch.abs(value, out=target)
     return InvEx(*out)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, cast
 
 import torch
-from torch import Tensor, get_num_threads, is_grad_enabled
+from torch import Tensor, get_num_threads, is_grad_enabled, is_inference_mode_enabled
 from torch._C import _increment_version, _len_torch_dispatch_stack, _len_torch_function_stack
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
@@ -42,8 +42,8 @@ def into(A: Tensor, out: Tensor) -> Tensor:
         Exception: whatever ``torch.linalg.inv(A, out=out)`` raises.
     """
     # Two plain contiguous CPU tensors, apart or the same: a lane of its own that allocates nothing. Each test
-    # is for a state that needs more care; torch's getters are the cost, 50 to 100 ns each. Contiguous tensors
-    # of more than one element are no neg views (`.imag` has a step of 2), so `out` is not asked.
+    # is for a state that needs more care; torch's getters are the cost, 50 to 100 ns each. `is_neg` is not
+    # asked: the `.imag` of a conjugate has a step of 2, so only one number is contiguous, and n is over 1 here.
     if (
         type(A) is not Tensor
         or type(out) is not Tensor
@@ -57,7 +57,7 @@ def into(A: Tensor, out: Tensor) -> Tensor:
         or not out.is_cpu
         or not A.is_contiguous()
         or not out.is_contiguous()
-        or A.is_neg()
+        or (out.is_inference() and not is_inference_mode_enabled())
     ):
         return _into_any(A, out)
     shape, dtype = A.shape, A.dtype
@@ -68,7 +68,7 @@ def into(A: Tensor, out: Tensor) -> Tensor:
     source, target = A.data_ptr(), out.data_ptr()
     if source != target and target - nbytes < source < target + nbytes:
         return _into_any(A, out)
-    _increment_version((out,))  # first: it refuses an inference tensor, in torch's words
+    _increment_version((out,))
     doubtful = kernel(source, target, code, n, batch)
     if doubtful is not None:
         repair(A, out, doubtful)
@@ -83,11 +83,12 @@ def _into_any(A: Tensor, out: Tensor) -> Tensor:
         or out.device != A.device
         or out.layout is not torch.strided
         or wants_gradient(A, out)
+        or (out.is_inference() and not is_inference_mode_enabled())
     ):
         return torch_linalg_inv(A, out=out)  # its answer or, mostly, its error
     A = resolved(A)
     if out.shape != A.shape:
-        torch._resize_output_(out, A.shape, A.device)  # warns as every out= does
+        return torch.cat((answer(A),), out=out)  # resizes, and warns as every out= does
     is_direct = out.is_contiguous() and not (out.is_neg() or out.is_conj()) and _is_apart_or_same(A, out)
     return _write(A, out) if is_direct else out.copy_(answer(A))
 
@@ -104,7 +105,7 @@ def _is_apart_or_same(A: Tensor, out: Tensor) -> bool:
 def _write(A: Tensor, out: Tensor) -> Tensor:
     key = key_of(A)
     run = DISPATCHER.memo.get(key) or DISPATCHER.miss(key, A)
-    _increment_version((out,))  # first: it refuses an inference tensor, in torch's words
+    _increment_version((out,))
     try:
         run(A, out)
     except LinAlgError:
