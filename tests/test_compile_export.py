@@ -1,4 +1,4 @@
-"""torch.compile, export, make_fx, symbolic_trace, jit.trace, fake and meta tensors: one op, and nothing timed."""
+"""torch.compile, export, make_fx, symbolic_trace, jit.trace, fake and meta tensors: one op, nothing timed."""
 
 from __future__ import annotations
 
@@ -244,7 +244,9 @@ def test_a_meta_tensor_gives_a_meta_inverse():
         assert ("meta", (4, 3, 3), (9, 3, 1)) == (X.device.type, tuple(X.shape), X.stride())
 
 
-@pytest.mark.parametrize("bad", [torch.zeros(2, 3), torch.zeros(3), torch.zeros(2, 2).half(), torch.zeros(2, 2).long()])
+@pytest.mark.parametrize(
+    "bad", [torch.zeros(2, 3), torch.zeros(3), torch.zeros(2, 2).half(), torch.zeros(2, 2).long()]
+)
 def test_fake_tensors_meet_torchs_own_errors(bad):
     with FakeTensorMode() as mode, pytest.raises((RuntimeError, AssertionError)) as expected:
         torch.linalg.inv(mode.from_tensor(bad))

@@ -41,7 +41,9 @@ def test_every_first_derivative_agrees_with_finite_differences(dtype, shape):
 @pytest.mark.parametrize("shape", [(3, 3), (2, 2, 2)])
 def test_every_second_derivative_agrees_with_finite_differences(dtype, shape):
     A = leaf(shape, dtype)
-    assert gradgradcheck(autoinv.inv, (A,), check_batched_grad=True, check_fwd_over_rev=True, check_rev_over_rev=True)
+    assert gradgradcheck(
+        autoinv.inv, (A,), check_batched_grad=True, check_fwd_over_rev=True, check_rev_over_rev=True
+    )
 
 
 @pytest.mark.parametrize("dtype", GRADIENT_DTYPES)

@@ -1,4 +1,4 @@
-"""``torch.func`` on the inverse: vmap, grad, jacrev, jacfwd, hessian, functional_call, in any order and depth."""
+"""``torch.func`` on the inverse: vmap, grad, jacrev, jacfwd, hessian, functional_call, in any order."""
 
 from __future__ import annotations
 
@@ -97,7 +97,9 @@ def test_a_chunked_map_gives_the_same():
     torch.testing.assert_close(vmap(autoinv.inv, chunk_size=3)(A), torch.linalg.inv(A))
 
 
-@pytest.mark.parametrize("transform", [jacrev, jacfwd, lambda f: jacrev(jacfwd(f)), lambda f: jacfwd(jacrev(f))])
+@pytest.mark.parametrize(
+    "transform", [jacrev, jacfwd, lambda f: jacrev(jacfwd(f)), lambda f: jacfwd(jacrev(f))]
+)
 def test_jacobians_equal_torchs(transform):
     A = matrices(2, 2, 2)
     torch.testing.assert_close(transform(autoinv.inv)(A), transform(torch.linalg.inv)(A))
@@ -105,7 +107,13 @@ def test_jacobians_equal_torchs(transform):
 
 @pytest.mark.parametrize(
     "transform",
-    [grad, hessian, lambda f: vmap(grad(f)), lambda f: grad(lambda A: vmap(f)(A).sum()), lambda f: vmap(hessian(f))],
+    [
+        grad,
+        hessian,
+        lambda f: vmap(grad(f)),
+        lambda f: grad(lambda A: vmap(f)(A).sum()),
+        lambda f: vmap(hessian(f)),
+    ],
     ids=["grad", "hessian", "per-sample grad", "grad of vmap", "per-sample hessian"],
 )
 def test_derivatives_of_a_scalar_equal_torchs(transform):
