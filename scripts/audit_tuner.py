@@ -166,7 +166,12 @@ def audit_budget() -> list[dict[str, float | str]]:
     for shape in BUDGET_SHAPES:
         for budget_s in BUDGETS_S:
             with tempfile.TemporaryDirectory() as folder:
-                env = {**os.environ, "AUTOINV_BUDGET": str(budget_s), "AUTOINV_CACHE_DIR": folder}
+                env = {
+                    **os.environ,
+                    "AUTOINV_BUDGET": str(budget_s),
+                    "AUTOINV_CACHE_DIR": folder,
+                    "PYTHONSAFEPATH": "1",
+                }
                 printed = subprocess.run(
                     [sys.executable, "-c", FIRST_CALL, format_shape(shape)],
                     env=env,

@@ -73,6 +73,8 @@ def first_calls() -> dict[str, object]:
     """Import and first call in processes of their own; the second and later ones find the decision in the file."""
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "AUTOINV_CACHE_DIR": folder, "OMP_NUM_THREADS": "1", "AUTOINV_BUDGET": "1"}
+        env["PYTHONSAFEPATH"] = "1"  # the package that this process has, not one in the working directory
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
         printed = [
             subprocess.run(
                 [sys.executable, "-c", FIRST_CALL], env=env, check=True, capture_output=True, text=True

@@ -30,7 +30,7 @@ print(autoinv.explain(A))
 
 
 def process(folder: str) -> None:
-    env = {**os.environ, "AUTOINV_CACHE_DIR": folder, "OMP_NUM_THREADS": "2"}
+    env = {**os.environ, "AUTOINV_CACHE_DIR": folder, "OMP_NUM_THREADS": "2", "PYTHONSAFEPATH": "1"}
     print(
         subprocess.run(
             [sys.executable, "-c", CHILD], env=env, check=True, stdout=subprocess.PIPE, text=True
