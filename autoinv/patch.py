@@ -40,9 +40,9 @@ def patched() -> ContextDecorator:
     Example:
         >>> import torch, autoinv
         >>> with autoinv.patched():
-        ...     torch.eye(2).inverse()
-        tensor([[1., 0.],
-                [0., 1.]])
+        ...     torch.tensor([[4.0, 7.0], [2.0, 6.0]]).inverse()
+        tensor([[ 0.6000, -0.7000],
+                [-0.2000,  0.4000]])
     """
     return _Patched()
 

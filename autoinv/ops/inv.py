@@ -37,10 +37,9 @@ def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
 
     Example:
         >>> import torch, autoinv
-        >>> A = torch.tensor([[2.0, 0.0], [0.0, 4.0]])
-        >>> autoinv.inv(A)
-        tensor([[0.5000, 0.0000],
-                [0.0000, 0.2500]])
+        >>> autoinv.inv(torch.tensor([[4.0, 7.0], [2.0, 6.0]]))
+        tensor([[ 0.6000, -0.7000],
+                [-0.2000,  0.4000]])
     """
     # The plain lane. Each test stands for a state that looks like an ordinary tensor and is not; together with the
     # key and the look-up they cost about one torch.empty_like (scripts/bench_overhead.py), so none is a call of ours.
