@@ -39,7 +39,8 @@ def sync(group: ProcessGroup | None = None, *, timeout_s: float = 60.0) -> int:
     Raises:
         TimeoutError: on every rank that came, when one did not come in time; it names the missing ones.
         RuntimeError: on every rank, when one runs on another kind of machine, with other versions or another
-            thread count, since the decisions are not for it; or when there is no process group, or no store.
+            thread count, since the decisions are not for it; or when there is no process group, or its store is
+            missing or lost.
         ValueError: when ``timeout_s`` is no positive number.
 
     Example:
@@ -64,6 +65,10 @@ def sync(group: ProcessGroup | None = None, *, timeout_s: float = 60.0) -> int:
         verdict = meeting.hold(_identity(), _judge, timeout_s)
     except LateError as late:
         raise TimeoutError(_late_text(late.ranks, timeout_s)) from None
+    except dist.DistError as error:  # the store's
+        raise RuntimeError(
+            f"sync lost touch with the process group's store; did rank 0 end? {error}"
+        ) from error
     if "unlike" in verdict:
         raise RuntimeError(verdict["unlike"])
     return _adopt(verdict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shutil
 import sys
@@ -33,7 +34,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; prints, and raises nothing of its own."""
-    with _plain_warnings():
+    with _plain_warnings(), _log():
         try:
             options = parser().parse_args(argv)
             code: int = options.run(options)
@@ -98,6 +99,17 @@ def _plain_warnings() -> Iterator[None]:
         warnings.simplefilter("always", AutoinvWarning)  # each is given once by itself
         shown, warnings.showwarning = warnings.showwarning, show  # type: ignore[assignment]  # fewer names
         yield
+
+
+@contextmanager
+def _log() -> Iterator[None]:
+    """Show what is logged: a program tells Python's logging where to; a command has nobody who does."""
+    handler = logging.StreamHandler(sys.stderr)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _say(message: str, code: int) -> int:

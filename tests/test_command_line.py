@@ -14,6 +14,7 @@ from terminal import cpu_file, run, run_apart, store
 import autoinv
 from autoinv import environment, pins
 from autoinv.commands import COMMANDS
+from autoinv.errors import logger
 
 NAMES = [command.name for command in COMMANDS]
 FIELDS = [
@@ -334,4 +335,30 @@ def test_a_bad_environment_variable_is_a_warning_in_one_line():
 
 
 def test_the_version_is_printed(capsys):
-    assert f"autoinv {environment.version()}\n" == run(capsys, "--version").out
+    assert f"autoinv {autoinv.__version__}\n" == run(capsys, "--version").out
+
+
+def test_the_log_setting_shows_where_a_failure_came_from(capsys, monkeypatch):
+    monkeypatch.setattr("autoinv.api.files", lambda: 1 / 0)
+    level = logger.level
+    with autoinv.using(log="debug"):
+        result = run(capsys, "show")
+    logger.setLevel(level)
+    assert "ZeroDivisionError" in result.err
+    assert "Traceback" in result.err
+
+
+def test_rich_is_imported_by_commands_that_draw_and_by_no_other():
+    code = """
+import sys
+from autoinv.tune import main
+main(["explain", "3x3"])
+print("rich" in sys.modules)
+main(["pin", "3x3", "loop"])
+main(["show"])
+print("rich" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert [line for line in done.stdout.splitlines() if line in ("True", "False")] == ["False", "True"], (
+        done.stderr
+    )

@@ -26,7 +26,7 @@ def report(capsys) -> dict[str, dict[str, str]]:
 
 def test_the_report_names_versions_processor_and_kernels(capsys):
     found = report(capsys)
-    assert (torch.__version__, environment.version()) == (
+    assert (torch.__version__, autoinv.__version__) == (
         found["versions"]["torch"],
         found["versions"]["autoinv"],
     )
@@ -94,6 +94,24 @@ def test_a_lock_that_does_not_work_is_found_out(capsys, private_cache_dir, monke
 
     monkeypatch.setattr(locking, "locked", always)
     assert "two holders" in report(capsys)["files"]["lock"]
+
+
+def test_a_damaged_file_is_named_and_left_where_it_is(capsys, private_cache_dir):
+    file = store(decision(80))
+    file.path.write_text("{")
+    (private_cache_dir / "pins-v1.json").write_text('{"schema": 1, "pins": {"x": 1}}')
+    found = report(capsys)["files"]
+    assert "1 bad, verify lists them: no JSON" in found["decisions"]
+    assert "1 bad, verify lists them: the pin 'x'" in found["pins"]
+    assert file.path.read_text() == "{"
+
+
+def test_a_file_in_the_folders_place_is_said_to_be_none(capsys, tmp_path):
+    (tmp_path / "file").touch()
+    with autoinv.using(cache_dir=tmp_path / "file"):
+        found = report(capsys)["files"]
+    assert found["folder"].endswith("(no folder)")
+    assert found["writable"] == "no: it is no folder"
 
 
 def test_a_file_of_another_environment_and_a_damaged_one_are_listed(capsys, private_cache_dir):

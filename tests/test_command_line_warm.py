@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 from terminal import cpu_file, quick, run, run_apart  # noqa: F401 - quick is a fixture
 
 import autoinv
-from autoinv import api
+from autoinv import api, jsonfile, locking
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -110,6 +111,29 @@ def test_a_child_that_cannot_save_ends_with_4_too(capsys, tmp_path):
         pytest.skip("one core: torch takes one thread whatever is asked")
     assert result.code == 4
     assert "could not be saved" in result.err.splitlines()[-1]
+
+
+def test_a_lock_that_is_held_is_waited_for_two_seconds_and_then_it_is_said(
+    capsys, private_cache_dir, monkeypatch
+):
+    monkeypatch.setattr("autoinv.commands.warm.SAVE_WAIT_S", 0.2)
+    monkeypatch.setenv("AUTOINV_BUDGET", "0.5")
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locking.locked(jsonfile.lock_path(cpu_file().path), 5.0) as lock:
+            assert lock is locking.Lock.HELD
+            held.set()
+            done.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(10)
+    result = run(capsys, "warm", "5x3x3")
+    done.set()
+    holder.join()
+    assert result.code in (4, 1), "1 where half a second was too short to tune"
+    assert "could not be saved" in result.err or "no time to tune" in result.err
 
 
 def test_what_is_pinned_is_marked(capsys):

@@ -129,6 +129,15 @@ def test_one_rank_alone_agrees_with_itself(alone):
     assert autoinv.explain(torch.empty(5, 3, 3)).why == "pinned by rank 0's pins"
 
 
+def test_a_store_that_is_gone_is_a_clear_error(alone, monkeypatch):
+    def gone(*rest: object) -> None:
+        raise dist.DistNetworkError("connection reset by peer")
+
+    monkeypatch.setattr(Meeting, "hold", gone)
+    with pytest.raises(RuntimeError, match="lost touch with the process group's store; did rank 0 end"):
+        autoinv.sync()
+
+
 def meet(count: int, judge=sum, *, absent: tuple[int, ...] = (), timeout_s: float = 10.0, store=None) -> list:
     """What each rank gets, ranks being threads: the verdict, or the error."""
     store = store or dist.HashStore()

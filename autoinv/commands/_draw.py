@@ -39,9 +39,9 @@ def draw(known: Sequence[Known]) -> None:
         marks |= {mark for each in members for mark in _marks(each)}
         untimed = [name for name in _strategies(first.op) if name not in columns]
         if untimed:
-            _print(console, _wrapped(f"Nowhere timed: {', '.join(untimed)} (explain says why).", width))
+            _print(console, _wrapped(f"Not timed in full: {', '.join(untimed)} (explain says why).", width))
         _print(console, [[]])
-    legend = [f"{CHOSEN} chosen", f"{ABSENT} not timed (explain says why)"]
+    legend = [f"{CHOSEN} chosen", f"{ABSENT} not timed in full (explain says why)"]
     legend += [f"{mark} {meaning}" for mark, meaning in _MARKS.items() if mark in marks]
     _print(console, [line for text in legend for line in _wrapped(text, width)])
 

@@ -42,6 +42,8 @@ def file_system(folder: Path) -> str:
 
 def writable(folder: Path) -> str:
     """Return whether a file can be put there, tried."""
+    if folder.exists() and not folder.is_dir():
+        return "no: it is no folder"
     if not folder.is_dir():
         return f"{'yes' if os.access(_nearest(folder), os.W_OK) else 'no'}, by the folder above"
     with _trial(folder) as path:

@@ -131,4 +131,5 @@ def _row(style: _Style, row: Row, widths: Mapping[str, int], margin: int, size: 
     for column, width in widths.items():
         kind = "chosen" if column == row.chosen else "plain" if column in row.seconds else "dim"
         line += [(style.separator, "plain"), (f"{_cell(row, column, size):>{width}}", kind)]
-    return line
+    text, kind = line[-1]
+    return [*line[:-1], (text.rstrip(), kind)]

@@ -81,7 +81,10 @@ def in_child(threads: int, arguments: Sequence[str]) -> Iterator[Outcome]:
         try:
             assert child.stdout is not None
             for line in child.stdout:
-                yield Outcome.from_line(line)
+                if line.startswith("{"):
+                    yield Outcome.from_line(line)
+                else:  # of a library's own, MKL's for one
+                    print(line, end="", file=sys.stderr)
             code = child.wait()
         finally:
             _end(child)

@@ -7,14 +7,16 @@ import os
 import platform
 from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
 
 import torch
 
-from autoinv import api, environment, errors, native, pins, settings
+from autoinv import api, environment, errors, exchange, native, pins, settings
 from autoinv.commands import _folder
 from autoinv.commands._command import Command
 from autoinv.commands._problem import DONE
 from autoinv.decisions import DecisionsFile
+from autoinv.pins import PinsFile
 from autoinv.version import __version__
 
 Section = Iterator[tuple[str, str]]
@@ -106,13 +108,14 @@ def _files() -> Section:
     yield "lock", _folder.lock_works(folder)
     for file in api.files():
         yield "decisions", _decisions(file)
-    pinned = pins.opened_pins(folder)
-    yield "pins", f"{pinned.path} ({len(pinned.all())} pins)"
+    yield "pins", _pins(pins.opened_pins(folder))
     others = _folder.others(folder, [file.path for file in api.files()])
     yield "other files", ", ".join(others) or "none"
 
 
 def _decisions(file: DecisionsFile) -> str:
+    if fault := _fault(file.path):
+        return f"{file.path} ({fault})"
     found = file.all()
     counts = [f"{len(found)} decisions"]
     for what, some in (
@@ -122,6 +125,19 @@ def _decisions(file: DecisionsFile) -> str:
         counts += [f"{len(some)} {what}"] if some else []
     state = "" if file.path and file.path.exists() else ", no such file yet"
     return f"{file.path} ({', '.join(counts)}{state})"
+
+
+def _pins(file: PinsFile) -> str:
+    return f"{file.path} ({_fault(file.path) or f'{len(file.all())} pins'})"
+
+
+def _fault(path: Path | None) -> str | None:
+    """Return the first thing that is wrong with a file; opening a damaged one would set it aside."""
+    try:
+        faults = exchange.verify(path) if path else []
+    except FileNotFoundError:
+        return None
+    return f"{len(faults)} bad, verify lists them: {faults[0]}" if faults else None
 
 
 def _warning() -> Section:

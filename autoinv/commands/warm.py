@@ -167,7 +167,8 @@ def _end(report: _Report, is_saved: bool) -> int:
     for problem in untimed:
         print(f"autoinv: no time to tune {problem.key}; give a larger --budget", file=sys.stderr)
     if report.is_interrupted:
-        print(f"autoinv: interrupted; {len(found)} decisions were kept", file=sys.stderr)
+        what = f"{len(found)} decision{'s' if len(found) != 1 else ''} {'kept' if is_saved else 'not saved'}"
+        print(f"autoinv: interrupted; {what}", file=sys.stderr)
         return INTERRUPTED
     if report.failure:
         raise report.failure
