@@ -103,7 +103,7 @@ def spread(n: int, dtype: torch.dtype, count: int, seed: int = 0) -> torch.Tenso
     generator = torch.Generator().manual_seed(seed)
     values = 10 ** (-3 * torch.rand(count, 1, n, generator=generator, dtype=torch.float64))
     A = (_orthogonal(count, n, generator) * values) @ _orthogonal(count, n, generator)
-    return A.to(dtype) if dtype.is_complex else A.real.to(dtype)
+    return A.to(dtype) if dtype.is_complex else A.real.contiguous().to(dtype)
 
 
 FAMILIES: dict[str, Family] = {
@@ -131,4 +131,4 @@ FAMILIES: dict[str, Family] = {
 def matrices(name: str, n: int, dtype: torch.dtype, count: int = 200, seed: int = 0) -> torch.Tensor:
     """Return ``(count, n, n)`` matrices of one family, the same ones at every call."""
     A = FAMILIES[name](count, n, torch.Generator().manual_seed(seed))
-    return A.to(dtype) if dtype.is_complex else A.real.to(dtype)
+    return A.to(dtype) if dtype.is_complex else A.real.contiguous().to(dtype)

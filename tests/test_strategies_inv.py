@@ -20,8 +20,17 @@ READS_ADDRESSES = (
     "native_parallel",
 )  # they are given plain memory: the dispatcher resolves lazy views
 
-by_name = pytest.mark.parametrize("strategy", TABLE, ids=lambda strategy: strategy.name)
-by_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+THREADS = torch.get_num_threads()
+
+
+def every(*sizes: int, batch: tuple[int, ...] = (20,), dtypes: str = "") -> pytest.MarkDecorator:
+    """Parametrise a test over every strategy, dtype and n that it supports."""
+    found = [
+        pytest.param(strategy, dtype, n, id=f"{strategy.name}-{name}-{n}")
+        for strategy, (name, dtype), n in itertools.product(TABLE, DTYPES.items(), sizes)
+        if dtypes in name and strategy.supports(Problem("inv", ((*batch, n, n),), dtype, "cpu", THREADS))
+    ]
+    return pytest.mark.parametrize(("strategy", "dtype", "n"), found)
 
 
 def _sliced(A: torch.Tensor) -> torch.Tensor:
@@ -61,8 +70,7 @@ def random(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.T
 
 def bound(strategy: Strategy, A: torch.Tensor) -> Callable[..., torch.Tensor]:
     problem = Problem.of("inv", A)
-    if not strategy.supports(problem):
-        pytest.skip(f"{strategy.name} does not support {problem.key}, and says so")
+    assert strategy.supports(problem), problem.key
     return strategy.bind(problem)
 
 
@@ -122,11 +130,9 @@ def test_the_inverse_is_as_good_as_torchs_and_contiguous_in_every_layout(strateg
         assert torch.equal(X, out)
 
 
-@pytest.mark.parametrize(("n", "count"), [(1, 3), (2, 50), (3, 50), (4, 50), (6, 50), (16, 50), (33, 3)])
-@by_dtype
-@by_name
-def test_the_output_may_be_the_input(strategy, dtype, n, count):
-    A = random((2, count, n, n), dtype)
+@every(1, 2, 3, 4, 6, 16, 33, batch=(2, 5))
+def test_the_output_may_be_the_input(strategy, dtype, n):
+    A = random((2, 5, n, n), dtype)
     A[1, 1] = A[0, 0] * 1e-30
     if n > 1:
         A[1, 2, -1] = A[1, 2, 0]  # nearly singular: LU's share
@@ -137,20 +143,19 @@ def test_the_output_may_be_the_input(strategy, dtype, n, count):
 
 
 @pytest.mark.parametrize("count", [909, 910, 1819, 4096, 4097, 8193])
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
-@by_name
-def test_batches_around_a_step_lose_no_matrix(strategy, n, count):
-    if strategy.name == "loop":
-        count %= 100  # no steps, and slow
-    A = random((count, n, n), torch.float64)
+@every(1, 2, 3, 4, batch=(8193,), dtypes="float64")
+def test_batches_around_a_step_lose_no_matrix(strategy, dtype, n, count):
+    A = random((count, n, n), dtype)
+    if strategy.may_be_slow(Problem.of("inv", A)) or not strategy.supports(Problem.of("inv", A)):
+        return  # it takes no steps
     A[count // 2] = A[0] * 1e-200  # underflows in a formula
     X = bound(strategy, A)(A)
     assert reject_reason(A, X, torch.linalg.inv(A).contiguous()) is None
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 3), (4, 0, 0), (0, 0, 0), (2, 0, 4, 4), (0, 0)], ids=str)
-@by_dtype
-@by_name
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+@pytest.mark.parametrize("strategy", TABLE, ids=lambda strategy: strategy.name)
 def test_an_empty_input_gives_an_empty_output(strategy, dtype, shape):
     A = torch.empty(shape, dtype=dtype)
     if not strategy.supports(Problem.of("inv", A)):
@@ -177,8 +182,8 @@ SINGULAR = {
 
 
 @pytest.mark.parametrize("name", SINGULAR)
-@by_dtype
-@by_name
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+@pytest.mark.parametrize("strategy", TABLE, ids=lambda strategy: strategy.name)
 def test_a_singular_or_odd_matrix_gives_torchs_error_or_torchs_answer(strategy, dtype, name):
     S = SINGULAR[name].to(dtype) if dtype.is_complex else SINGULAR[name].real.to(dtype)
     for batch, where in (((), ()), ((1,), (0,)), ((7,), (4,)), ((2, 3), (1, 1)), ((7,), slice(3, 5))):
@@ -186,21 +191,16 @@ def test_a_singular_or_odd_matrix_gives_torchs_error_or_torchs_answer(strategy, 
         A[where] = S
         if strategy.supports(Problem.of("inv", A)):
             assert_same_outcome(strategy, A)
-        elif batch == (7,):
-            bound(strategy, A)  # skips, and says why
 
 
-@by_dtype
-@by_name
-def test_the_first_singular_matrix_of_a_large_batch_is_named(strategy, dtype):
-    A = torch.eye(3, dtype=dtype).repeat(4300, 1, 1)
+@every(3, batch=(4300,))
+def test_the_first_singular_matrix_of_a_large_batch_is_named(strategy, dtype, n):
+    A = torch.eye(n, dtype=dtype).repeat(4300, 1, 1)
     A[4200] = A[4199] = 0
     assert_same_outcome(strategy, A)
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 6])
-@by_dtype
-@by_name
+@every(2, 3, 4, 6, batch=(1,))
 def test_on_singular_integer_matrices_torch_alone_says_which_are(strategy, dtype, n):
     generator = torch.Generator().manual_seed(n)
     A = torch.randint(-9, 10, (150, n, n), generator=generator).to(dtype)
@@ -212,10 +212,8 @@ def test_on_singular_integer_matrices_torch_alone_says_which_are(strategy, dtype
         assert_same_outcome(strategy, matrix)
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 8])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-@by_dtype
-@by_name
+@every(2, 3, 4, 8)
 def test_a_matrix_that_is_not_finite_harms_no_other(strategy, dtype, value, n):
     A = random((20, n, n), dtype)
     expected = bound(strategy, A)(A)
@@ -223,7 +221,7 @@ def test_a_matrix_that_is_not_finite_harms_no_other(strategy, dtype, value, n):
     actual = bound(strategy, A)(A)
     others = torch.arange(20) != 13
     assert torch.equal(expected[others], actual[others])
-    assert_same_outcome(strategy, A[13:14])
+    assert_same_outcome(strategy, A[5:15])
 
 
 def _low_precision() -> torch.autocast:
@@ -237,10 +235,8 @@ SURROUNDINGS = {
 }
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("surroundings", SURROUNDINGS)
-@by_dtype
-@by_name
+@every(1, 2, 3, 4, 8, batch=(2, 20))
 def test_the_surroundings_change_nothing(strategy, dtype, surroundings, n):
     A = random((2, 20, n, n), dtype)
     A[1, 3] *= 1e-20  # LU's share
@@ -251,9 +247,7 @@ def test_the_surroundings_change_nothing(strategy, dtype, surroundings, n):
     assert actual.device.type == "cpu"
 
 
-@pytest.mark.parametrize("n", [2, 3, 4])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
-@by_name
+@every(2, 3, 4, batch=(5000,))
 def test_a_lower_matmul_precision_changes_nothing(strategy, dtype, n):
     A = random((5000, n, n), dtype)
     run = bound(strategy, A)
