@@ -16,6 +16,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autoinv import lazy
+
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
@@ -43,17 +45,7 @@ _inherited: list[BaseFileLock] = []
 """A forked child's copies of locks that are not its own: dropping one may unlock it for the parent."""
 
 
-class _Loading:
-    """Whether a thread is importing filelock right now, and whether this process may."""
-
-    now = False
-    forbidden = False
-
-
 def _after_fork_in_child() -> None:
-    # An import that another thread had begun stays begun in the child: the next would wait for it for ever.
-    _Loading.forbidden = _Loading.forbidden or _Loading.now
-    _Loading.now = False
     _inherited.extend(_stuck)
     _stuck.clear()
 
@@ -70,20 +62,19 @@ def locked(path: Path, wait_s: float) -> Iterator[Lock]:
         yield state
     finally:
         if lock is not None:
-            _stuck.append(lock)
-            _release_stuck()
+            _release(lock)
 
 
 def _acquire(path: Path, wait_s: float) -> tuple[Lock, BaseFileLock | None]:
     deadline_s = time.monotonic() + wait_s
     _release_stuck()
-    if not _is_ours_to_open(path) or _Loading.forbidden:
+    if not _is_ours_to_open(path):
         return Lock.BROKEN, None
     try:
         make, timeout = _filelock()
         # Made anew each time: one made before a fork is refused by filelock 3.30 and newer. Releases without
-        # fallback_to_soft ignore it; a soft lock would outlive a killed holder.
-        lock = make(str(path), mode=0o600, fallback_to_soft=False)
+        # fallback_to_soft ignore it; a soft lock would outlive a killed holder. Any thread may release it.
+        lock = make(str(path), mode=0o600, thread_local=False, fallback_to_soft=False)
         try:
             lock.acquire(timeout=max(0.0, deadline_s - time.monotonic()), poll_interval=_POLL_S)
         except timeout:
@@ -95,12 +86,20 @@ def _acquire(path: Path, wait_s: float) -> tuple[Lock, BaseFileLock | None]:
     return Lock.HELD, lock
 
 
+def _release(lock: BaseFileLock) -> None:
+    try:
+        lock.release()
+    except BaseException as error:  # EIO on a network file system, or Ctrl-C: it may be held still
+        _stuck.append(lock)
+        if not isinstance(error, Exception):
+            raise
+
+
 def _release_stuck() -> None:
-    """Release what is to be released; what fails (EIO on a network file system) is tried again."""
-    for lock in list(_stuck):
-        with contextlib.suppress(Exception):
-            lock.release()
-            _stuck.remove(lock)
+    """Try again what could not be released; each by one thread only, as it is taken from the list first."""
+    for _ in range(len(_stuck)):
+        with contextlib.suppress(IndexError):
+            _release(_stuck.pop(0))
 
 
 def _is_ours_to_open(path: Path) -> bool:
@@ -115,10 +114,7 @@ def _is_ours_to_open(path: Path) -> bool:
 
 
 def _filelock() -> tuple[type[BaseFileLock], type[Exception]]:
-    _Loading.now = True
-    try:
-        from filelock import FileLock, Timeout  # here: 20 ms that a reader never pays
+    with lazy.importing:  # here: 20 ms that a reader never pays
+        from filelock import FileLock, Timeout
 
         return FileLock, Timeout
-    finally:
-        _Loading.now = False

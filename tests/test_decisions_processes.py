@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -114,16 +115,31 @@ def test_fork_at_any_moment_of_a_save_in_another_thread(tmp_path):
     assert {pins.pin_key(problem(batch)) for batch in range(1, 26)} <= set(pins.opened_pins(tmp_path).all())
 
 
+SLOW_LOCK_LIBRARY = """
+import time
+time.sleep(0.5)
+class Timeout(TimeoutError): ...
+class FileLock:
+    def __init__(self, *args, **options): ...
+    def acquire(self, **options): ...
+    def release(self): ...
+"""
+
+
 def test_fork_while_another_thread_imports_the_lock_library(tmp_path, monkeypatch):
-    monkeypatch.setattr(locking._Loading, "now", True)
-    monkeypatch.setattr(locking, "_filelock", None)
-
-    def work() -> None:
-        assert locking._Loading.forbidden
-        assert open_file(tmp_path).put(decision(), 1.0)
-
-    in_child(work)
-    assert batches(tmp_path) == [80]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "filelock"]:
+        monkeypatch.delitem(sys.modules, name)
+    (tmp_path / "filelock.py").write_text(SLOW_LOCK_LIBRARY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = open_file(tmp_path / "cache")
+    thread = threading.Thread(target=lambda: file.put(decision(1), 5.0))
+    thread.start()
+    while "filelock" not in sys.modules:
+        time.sleep(0.01)
+    in_child(lambda: open_file(tmp_path / "cache").put(decision(2), 5.0) or pytest.fail("not saved"))
+    thread.join()
+    del sys.modules["filelock"]
+    assert 2 in batches(tmp_path / "cache")
 
 
 def test_a_forked_child_keeps_what_its_parent_knew(tmp_path):
@@ -183,8 +199,6 @@ CLOCKS = {
 
 @pytest.mark.parametrize("clock", CLOCKS.values(), ids=CLOCKS)
 def test_no_wall_clock_decides_what_is_used_or_saved(tmp_path, monkeypatch, clock):
-    import time
-
     ticks = iter(range(sys.maxsize))
     place = tmp_path / "cache"
     place.mkdir()

@@ -15,7 +15,7 @@ PACKAGE = Path(autoinv.__file__).parent
 
 FLOORS = (
     (1, ("native", "problem", "measure", "accuracy", "environment", "settings", "errors", "storage", "version")),
-    (1, ("locking", "jsontext", "jsonfile", "synthetic", "strategies.base")),
+    (1, ("lazy", "locking", "jsontext", "jsonfile", "synthetic", "strategies.base")),
     (2, ("strategies", "decision", "decisions", "pins", "neighbours", "merge", "report", "operation")),
     (3, ("tuner", "screening", "choice", "exchange", "plan", "pinned", "synced", "meeting")),
     (4, ("planner", "events")),

@@ -1,0 +1,21 @@
+"""Imports at first use, safe against a fork in another thread.
+
+A child forked while another thread imports a module finds it half imported, and waits for ever when it
+imports it too: the thread that would finish is not there. So a fork waits for imports under this lock:
+
+    with lazy.importing:
+        from filelock import FileLock
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+importing = threading.RLock()
+"""Held while importing; reentrant, as what is imported may import and a signal handler may fork."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=importing.acquire, after_in_parent=importing.release, after_in_child=importing.release
+    )
