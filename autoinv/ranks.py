@@ -39,8 +39,8 @@ def sync(group: ProcessGroup | None = None, *, timeout_s: float = 60.0) -> int:
     Raises:
         TimeoutError: on every rank that came, when one did not come in time; it names the missing ones.
         RuntimeError: on every rank, when one runs on another kind of machine, with other versions or another
-            thread count, since the decisions are not for it; or when there is no process group, or its store is
-            missing or lost.
+            thread count, since the decisions are not for it; or when there is no process group, or its store
+            is missing or lost.
         ValueError: when ``timeout_s`` is no positive number.
 
     Example:

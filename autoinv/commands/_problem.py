@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 
+from autoinv import settings
 from autoinv.api import problem_of
 from autoinv.ops.table import DISPATCHERS
 from autoinv.problem import DTYPES, LAYOUTS, Problem, format_shape, parse_shape
@@ -36,6 +38,28 @@ def dtypes(text: str) -> list[str]:
         if name not in DTYPES:
             raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(DTYPES)}")
     return names
+
+
+def counts(text: str) -> list[int]:
+    """Return the thread counts in a list such as ``1,2``, for argparse."""
+    return list(dict.fromkeys(count(part) for part in text.split(",")))
+
+
+def count(text: str) -> int:
+    """Return a number of threads, for argparse."""
+    if not re.fullmatch(r"[0-9]{1,4}", text.strip()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of threads such as 2")
+    return int(text)
+
+
+def budget(text: str) -> float:
+    """Return a number of seconds, for argparse."""
+    try:
+        seconds = settings.check({"budget": text})["budget"]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    assert isinstance(seconds, float)
+    return seconds
 
 
 def add_problem(

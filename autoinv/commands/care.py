@@ -40,12 +40,24 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _ours() -> list[Path]:
     """Return the decisions of every environment, dead ones too, and the pins."""
-    folder = settings.cache_dir()
-    if folder is None:
-        return []
+    names = sorted(_names(settings.cache_dir()))
+    return [path for path in names if _is_ours(path.name)]
+
+
+def _is_ours(name: str) -> bool:
+    return name == pins.FILE_NAME or (name.startswith(decisions.PREFIX) and name.endswith(".json"))
+
+
+def _names(folder: Path | None) -> list[Path]:
+    """Return what lies in the folder, nothing when it is not there.
+
+    Raises:
+        CommandError: when it cannot be listed.
+    """
     try:
-        found = sorted(folder.glob(f"{decisions.PREFIX}*.json"))
-        return found + [path for path in (folder / pins.FILE_NAME,) if path.exists()]
+        return list(folder.iterdir()) if folder else []
+    except FileNotFoundError:
+        return []
     except OSError as error:
         raise CommandError(f"{folder} cannot be listed: {error.strerror or error}") from None
 
@@ -60,6 +72,7 @@ def _prune(options: argparse.Namespace) -> int:
     if folder is None:
         print("nothing to remove")
         return DONE
+    _names(folder)  # or say that it cannot be listed
     live = {file.path.stem.removeprefix(decisions.PREFIX) for file in api.files() if file.path}
     if not options.dry_run:
         count = len(exchange.prune(folder, live, dry_run=True))

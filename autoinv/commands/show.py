@@ -13,7 +13,7 @@ from autoinv import api, decisions, environment, pins, settings
 from autoinv.commands._command import Command
 from autoinv.commands._draw import draw
 from autoinv.commands._known import Known, merged
-from autoinv.commands._problem import DONE, CommandError, add_layout, add_problem, problems
+from autoinv.commands._problem import DONE, CommandError, add_layout, add_problem, count, problems
 from autoinv.decisions import DecisionsFile
 from autoinv.jsontext import SCHEMA
 
@@ -71,14 +71,8 @@ def _add_explain_arguments(parser: argparse.ArgumentParser) -> None:
     add_problem(parser)
     add_layout(parser)
     parser.add_argument(
-        "--threads", type=_count, metavar="T", help="of the program (default: torch's number here)"
+        "--threads", type=count, metavar="T", help="of the program (default: torch's number here)"
     )
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= 4096:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of threads")
-    return int(text)
 
 
 def _explain(options: argparse.Namespace) -> int:

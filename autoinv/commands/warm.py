@@ -21,6 +21,8 @@ from autoinv.commands._problem import (
     NOT_SAVED,
     CommandError,
     add_problem,
+    budget,
+    counts,
     problems,
 )
 from autoinv.commands._progress import progress
@@ -33,37 +35,18 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_problem(parser, several=True)
     parser.add_argument(
         "--threads",
-        type=_counts,
+        type=counts,
         metavar="T[,T]",
         help="how many threads torch has in the programs to come: OMP_NUM_THREADS, or what "
         "torch.get_num_threads() says there (default: what it says here)",
     )
     parser.add_argument(
         "--budget",
-        type=_budget,
+        type=budget,
         metavar="S",
         help="seconds that each problem may take (default: AUTOINV_BUDGET)",
     )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-
-
-def _counts(text: str) -> list[int]:
-    try:
-        counts = list(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError:
-        counts = [0]
-    if not all(0 < count <= 4096 for count in counts):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of thread counts such as 1,2")
-    return counts
-
-
-def _budget(text: str) -> float:
-    try:
-        budget_s = settings.check({"budget": text})["budget"]
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    assert isinstance(budget_s, float)
-    return budget_s
 
 
 @dataclass
@@ -83,10 +66,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.worker:
         return _work(wanted, options)
     report = _Report()
-    counts = options.threads or [torch.get_num_threads()]
-    with progress(len(counts) * len(wanted)) as tell:
+    teams = options.threads or [torch.get_num_threads()]
+    with progress(len(teams) * len(wanted)) as tell:
         try:
-            for outcome in _outcomes(wanted, counts, options):
+            for outcome in _outcomes(wanted, teams, options):
                 report.outcomes.append(outcome)
                 tell(_in_words(outcome))
         except KeyboardInterrupt:
@@ -112,7 +95,7 @@ def _work(wanted: Sequence[Problem], options: argparse.Namespace) -> int:
 
 
 def _outcomes(
-    wanted: Sequence[Problem], counts: Sequence[int], options: argparse.Namespace
+    wanted: Sequence[Problem], teams: Sequence[int], options: argparse.Namespace
 ) -> Iterator[Outcome]:
     own = torch.get_num_threads()
     arguments = [
@@ -126,8 +109,8 @@ def _outcomes(
     ]
     if options.budget is not None:
         arguments += ["--budget", repr(options.budget)]
-    for count in counts:
-        yield from here(wanted, options.budget) if count == own else in_child(count, arguments)
+    for threads in teams:
+        yield from here(wanted, options.budget) if threads == own else in_child(threads, arguments)
 
 
 def _in_words(outcome: Outcome) -> str:
