@@ -271,6 +271,23 @@ def test_with_one_thread_no_strategy_opens_a_team():
         assert [strategy.name for strategy in candidates if strategy.opens_team(problem)] == []
 
 
+@pytest.mark.parametrize(
+    ("shape", "calm"),
+    [
+        ((3, 3), {"batched", "closed_form", "bmm", "loop"}),
+        ((3, 3, 3), {"closed_form", "bmm", "loop"}),
+        ((16, 16), {"batched", "loop"}),
+        ((17, 17), set()),
+        ((1300, 3, 3), {"closed_form", "loop"}),
+    ],
+    ids=str,
+)
+def test_what_torch_shares_among_threads_is_not_called_calm(shape, calm):
+    problem = Problem("inv", (shape,), torch.complex128, "cpu", 2)
+    candidates = [strategy for strategy in TABLE if strategy.supports(problem)]
+    assert {strategy.name for strategy in candidates if not strategy.opens_team(problem)} == calm
+
+
 def test_every_strategy_has_a_name_of_its_own_and_the_reference_comes_first():
     names = [strategy.name for strategy in TABLE]
     assert len(names) == len(set(names))

@@ -42,6 +42,12 @@ CLEAR_OF_ROUNDING = 64.0
 STEP = 4096
 """Matrices at a time on the CPU: what they need stays in the cache of one core."""
 
+SERIAL_NUMBERS = 32768
+"""Numbers in one operation, or multiplications in one bmm, from which torch shares it among threads.
+
+Source: at::internal::GRAIN_SIZE, aten/src/ATen/TensorIterator.h.
+"""
+
 
 class Guarded(Strategy):
     """A closed formula under the guard."""

@@ -26,6 +26,23 @@ def batched_is_broken(problem: Problem) -> bool:
     return problem.on_cpu and problem.batch > 1 and problem.n > BROKEN_ABOVE_N and problem.threads > 1
 
 
+TEAM_ABOVE_N = 16
+"""From beyond this size MKL shares even one matrix among threads.
+
+Measured with torch 2.13.0+cpu and two threads: processor time over this thread's own is 1.0 at 16, 2.0 at 24.
+"""
+
+
+def lu_opens_team(problem: Problem) -> bool:
+    """Whether torch's call on this problem wakes a team of threads: it does for the smallest batches.
+
+    Its grain is ``int(min(1, 3200 / n^3)) * threads`` matrices, where ``max`` was meant.
+    Source: https://github.com/pytorch/pytorch/pull/93037.
+    """
+    grain = problem.threads if problem.n**3 <= 3200 else 1
+    return problem.on_cpu and problem.threads > 1 and (problem.batch > grain or problem.n > TEAM_ABOVE_N)
+
+
 def inv_into(A: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """Write the inverse into ``out``, which is contiguous and may be ``A``; return it."""
     # Torch solves in place where out is column-major, as contiguous 1x1 are: then inv(A, out=A) is all ones.

@@ -6,7 +6,7 @@ import torch
 
 from autoinv.problem import Problem
 from autoinv.strategies.base import Run, Strategy
-from autoinv.strategies.inv._lu import batched_is_broken, inv, inv_into
+from autoinv.strategies.inv._lu import batched_is_broken, inv, inv_into, lu_opens_team
 
 
 class Batched(Strategy):
@@ -24,11 +24,8 @@ class Batched(Strategy):
         return _run
 
     def opens_team(self, problem: Problem) -> bool:
-        """On the CPU the factorisation of a batch is always parallel, however small.
-
-        Source: https://github.com/pytorch/pytorch/pull/93037 (a ``min`` where ``max`` was meant).
-        """
-        return problem.on_cpu and problem.threads > 1
+        """On the CPU any batch, and a large matrix."""
+        return lu_opens_team(problem)
 
 
 def _run(A: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:

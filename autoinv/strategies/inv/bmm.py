@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from autoinv.problem import Problem
-from autoinv.strategies.inv._guard import WIDE, Formula, Guarded
+from autoinv.strategies.inv._guard import SERIAL_NUMBERS, WIDE, Formula, Guarded
 from autoinv.strategies.inv._products import without_autocast
 
 
@@ -39,8 +39,8 @@ class Bmm(Guarded):
         return without_autocast(problem, formula)
 
     def opens_team(self, problem: Problem) -> bool:
-        """On the CPU torch shares even a small batch of products among its threads."""
-        return problem.on_cpu and problem.threads > 1
+        """On the CPU, where a step holds enough products of numbers."""
+        return problem.on_cpu and problem.threads > 1 and problem.batch * problem.n**3 >= SERIAL_NUMBERS
 
 
 def _trace(M: torch.Tensor) -> torch.Tensor:

@@ -8,13 +8,7 @@ import torch
 
 from autoinv.problem import Problem
 from autoinv.strategies.inv._cofactors import expansions_of_4x4, minors_of_3x3, minors_of_4x4
-from autoinv.strategies.inv._guard import STEP, WIDE, Formula, Guarded
-
-SERIAL_NUMBERS = 32768
-"""Numbers in one operation from which torch shares it among threads.
-
-Source: at::internal::GRAIN_SIZE, aten/src/ATen/TensorIterator.h.
-"""
+from autoinv.strategies.inv._guard import SERIAL_NUMBERS, STEP, WIDE, Formula, Guarded
 
 _WIDEST = {1: 1, 2: 4, 3: 36, 4: 48}  # numbers a matrix in a formula's largest operation
 

@@ -6,7 +6,7 @@ import torch
 
 from autoinv.problem import Problem
 from autoinv.strategies.base import Run, Strategy
-from autoinv.strategies.inv._lu import batched_is_broken, inv, inv_into
+from autoinv.strategies.inv._lu import batched_is_broken, inv, inv_into, lu_opens_team
 
 
 class Flat(Strategy):
@@ -33,4 +33,4 @@ class Flat(Strategy):
 
     def opens_team(self, problem: Problem) -> bool:
         """As ``batched`` does."""
-        return problem.on_cpu and problem.threads > 1
+        return lu_opens_team(problem)

@@ -6,10 +6,7 @@ import torch
 
 from autoinv.problem import Problem
 from autoinv.strategies.base import Run, Strategy
-from autoinv.strategies.inv._lu import inv, inv_ex, inv_into, raise_if_singular
-
-TEAM_ABOVE_N = 64
-"""MKL was not seen to use several threads on one matrix up to this size."""
+from autoinv.strategies.inv._lu import TEAM_ABOVE_N, inv, inv_ex, inv_into, raise_if_singular
 
 
 class Loop(Strategy):

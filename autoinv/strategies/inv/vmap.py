@@ -6,7 +6,7 @@ import torch
 
 from autoinv.problem import Problem
 from autoinv.strategies.base import Run, Strategy
-from autoinv.strategies.inv._lu import batched_is_broken, inv
+from autoinv.strategies.inv._lu import batched_is_broken, inv, lu_opens_team
 
 _mapped = torch.vmap(inv)
 
@@ -33,4 +33,4 @@ class Vmap(Strategy):
 
     def opens_team(self, problem: Problem) -> bool:
         """As ``batched`` does."""
-        return problem.on_cpu and problem.threads > 1
+        return lu_opens_team(problem)
