@@ -136,10 +136,10 @@ def test_fork_while_another_thread_imports_the_lock_library(tmp_path, monkeypatc
     thread.start()
     while "filelock" not in sys.modules:
         time.sleep(0.01)
-    in_child(lambda: open_file(tmp_path / "cache").put(decision(2), 5.0) or pytest.fail("not saved"))
+    in_child(lambda: open_file(tmp_path / "child").put(decision(2), 5.0) or pytest.fail("not saved"))
     thread.join()
     del sys.modules["filelock"]
-    assert 2 in batches(tmp_path / "cache")
+    assert (batches(tmp_path / "cache"), batches(tmp_path / "child")) == ([1], [2])
 
 
 def test_a_forked_child_keeps_what_its_parent_knew(tmp_path):
