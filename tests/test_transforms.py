@@ -8,6 +8,13 @@ from nothing_learnt import nothing_learnt
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 
 import autoinv
+from autoinv.ops import _inv_transforms
+
+
+@pytest.fixture(autouse=True, params=[0, _inv_transforms.SMALL], ids=["our rules", "torch's while small"])
+def small(request, monkeypatch):
+    """Every test runs by the rules of our own and by those that small inputs get."""
+    monkeypatch.setattr(_inv_transforms, "SMALL", request.param)
 
 
 def matrices(*shape, dtype=torch.float64, seed=0):

@@ -43,7 +43,7 @@ def into(A: Tensor, out: Tensor) -> Tensor:
     """
     # Two plain contiguous CPU tensors, apart or the same: a lane of its own that allocates nothing. Each test
     # is for a state that needs more care; torch's getters are the cost, 50 to 100 ns each. `is_neg` is not
-    # asked: the `.imag` of a conjugate has a step of 2, so only one number is contiguous, and n is over 1 here.
+    # asked: the `.imag` of a conjugate has a step of 2, only one number of it is contiguous, and n is over 1.
     if (
         type(A) is not Tensor
         or type(out) is not Tensor
