@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-UNITS = (
-    ("seconds (s)", 1.0),
-    ("milliseconds (ms)", 1e-3),
-    ("microseconds (us)", 1e-6),
-    ("nanoseconds (ns)", 1e-9),
-)
+UNITS = (("seconds (s)", 1.0), ("milliseconds (ms)", 1e-3), ("microseconds (us)", 1e-6))
 CHOSEN = "*"
 ABSENT = "-"
 
