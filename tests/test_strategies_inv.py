@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from contract import bound, every, random
 
 from autoinv.accuracy import reject_reason
 from autoinv.problem import DTYPES, Problem
@@ -15,22 +16,7 @@ from autoinv.strategies.inv import TABLE
 
 BATCHES = ((), (1,), (7,), (2, 3), (1, 2, 1, 3))
 SIZES = dict.fromkeys((1, 2, 3, 4, 5, 6, 8), BATCHES) | {16: ((), (2, 3)), 33: ((2, 2),)}
-READS_ADDRESSES = (
-    "native",
-    "native_parallel",
-)  # they are given plain memory: the dispatcher resolves lazy views
-
-THREADS = torch.get_num_threads()
-
-
-def every(*sizes: int, batch: tuple[int, ...] = (20,), dtypes: str = "") -> pytest.MarkDecorator:
-    """Parametrise a test over every strategy, dtype and n that it supports."""
-    found = [
-        pytest.param(strategy, dtype, n, id=f"{strategy.name}-{name}-{n}")
-        for strategy, (name, dtype), n in itertools.product(TABLE, DTYPES.items(), sizes)
-        if dtypes in name and strategy.supports(Problem("inv", ((*batch, n, n),), dtype, "cpu", THREADS))
-    ]
-    return pytest.mark.parametrize(("strategy", "dtype", "n"), found)
+READS_ADDRESSES = ("native", "native_parallel")  # the dispatcher resolves lazy views for them
 
 
 def _sliced(A: torch.Tensor) -> torch.Tensor:
@@ -62,33 +48,6 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "conj view": lambda A: A.conj().resolve_conj().conj(),
     "neg view": lambda A: torch._neg_view(-A),
 }
-
-
-def random(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
-
-
-def bound(strategy: Strategy, A: torch.Tensor) -> Callable[..., torch.Tensor]:
-    problem = Problem.of("inv", A)
-    assert strategy.supports(problem), problem.key
-    return strategy.bind(problem)
-
-
-def outcome(call: Callable[[torch.Tensor], torch.Tensor], A: torch.Tensor) -> str | torch.Tensor:
-    """The inverse, or the class and text of the error."""
-    try:
-        return call(A)
-    except RuntimeError as error:
-        return f"{type(error).__name__}: {error}"
-
-
-def assert_same_outcome(strategy: Strategy, A: torch.Tensor) -> None:
-    expected, actual = outcome(torch.linalg.inv, A), outcome(bound(strategy, A), A.clone())
-    if isinstance(expected, str):
-        assert expected == actual
-    else:
-        assert isinstance(actual, torch.Tensor), actual
-        torch.testing.assert_close(actual, expected.contiguous(), equal_nan=True)
 
 
 def cases() -> list[object]:
@@ -163,65 +122,6 @@ def test_an_empty_input_gives_an_empty_output(strategy, dtype, shape):
         return
     X = bound(strategy, A)(A)
     assert (shape, dtype, True) == (X.shape, X.dtype, X.is_contiguous())
-
-
-COUNTING = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]
-SINGULAR = {
-    "zeros": torch.zeros(3, 3, dtype=torch.complex128),
-    "zeros 1x1": torch.zeros(1, 1, dtype=torch.complex128),
-    "zeros 4x4": torch.zeros(4, 4, dtype=torch.complex128),
-    "zeros 16x16": torch.zeros(16, 16, dtype=torch.complex128),
-    "equal rows": torch.tensor([[1.0, 2.0], [1.0, 2.0]], dtype=torch.complex128),
-    "counting": torch.tensor(COUNTING, dtype=torch.complex128),
-    "counting, transposed": torch.tensor(COUNTING, dtype=torch.complex128).mT.contiguous(),
-    "not a number": torch.full((3, 3), torch.nan, dtype=torch.complex128),
-    "infinite": torch.diag(torch.tensor([1.0, torch.inf, 1.0], dtype=torch.complex128)),
-    "infinite 1x1": torch.full((1, 1), torch.inf, dtype=torch.complex128),
-    "subnormal": torch.eye(2, dtype=torch.complex128) * 5e-324,
-}
-
-
-@pytest.mark.parametrize("name", SINGULAR)
-@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
-@pytest.mark.parametrize("strategy", TABLE, ids=lambda strategy: strategy.name)
-def test_a_singular_or_odd_matrix_gives_torchs_error_or_torchs_answer(strategy, dtype, name):
-    S = SINGULAR[name].to(dtype) if dtype.is_complex else SINGULAR[name].real.to(dtype)
-    for batch, where in (((), ()), ((1,), (0,)), ((7,), (4,)), ((2, 3), (1, 1)), ((7,), slice(3, 5))):
-        A = torch.eye(len(S), dtype=dtype).repeat(*batch, 1, 1) * 2
-        A[where] = S
-        if strategy.supports(Problem.of("inv", A)):
-            assert_same_outcome(strategy, A)
-
-
-@every(3, batch=(4300,))
-def test_the_first_singular_matrix_of_a_large_batch_is_named(strategy, dtype, n):
-    A = torch.eye(n, dtype=dtype).repeat(4300, 1, 1)
-    A[4200] = A[4199] = 0
-    assert_same_outcome(strategy, A)
-
-
-@every(2, 3, 4, 6, batch=(1,))
-def test_on_singular_integer_matrices_torch_alone_says_which_are(strategy, dtype, n):
-    generator = torch.Generator().manual_seed(n)
-    A = torch.randint(-9, 10, (150, n, n), generator=generator).to(dtype)
-    A[:, -1] = 2 * A[:, 0] - A[:, (n - 1) // 2]
-    if dtype.is_complex:
-        A = A + 1j * A.flip(0).flip(-1)
-        A[:, -1] = 2 * A[:, 0] - A[:, (n - 1) // 2]
-    for matrix in A[:, None]:
-        assert_same_outcome(strategy, matrix)
-
-
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
-@every(2, 3, 4, 8)
-def test_a_matrix_that_is_not_finite_harms_no_other(strategy, dtype, value, n):
-    A = random((20, n, n), dtype)
-    expected = bound(strategy, A)(A)
-    A[13, 1, 0] = value
-    actual = bound(strategy, A)(A)
-    others = torch.arange(20) != 13
-    assert torch.equal(expected[others], actual[others])
-    assert_same_outcome(strategy, A[5:15])
 
 
 def _low_precision() -> torch.autocast:
