@@ -12,16 +12,16 @@ from autoinv.pins import pin_key
 from autoinv.problem import Problem
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Agreement:
     """Decisions by `_anywhere` problem's key, and strategies by pin key."""
 
-    decisions: dict[str, Decision] = field(default_factory=dict)
-    pins: dict[str, str] = field(default_factory=dict)
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+    pins: Mapping[str, str] = field(default_factory=dict)
 
 
 _agreement = _Agreement()
-"""Replaced as a whole by `adopt`, so that a reader in another thread sees the old one or the new one."""
+"""Replaced as a whole, never changed, so that a reader in another thread sees the old one or the new one."""
 
 
 def adopt(decisions: Iterable[Decision], pins: Mapping[str, str]) -> None:
@@ -59,12 +59,15 @@ def drop_like(problem: Problem) -> None:
 
 def drop(is_meant: Callable[[Problem], bool]) -> None:
     """Give up the agreement on the problems picked: what is done in this process later counts."""
-    for key, decision in list(_agreement.decisions.items()):
-        if is_meant(decision.problem):
-            _agreement.decisions.pop(key, None)
-    for key in list(_agreement.pins):
-        if is_meant(Problem.parse(f"{key}/threads=1/contiguous")):
-            _agreement.pins.pop(key, None)
+    global _agreement
+    _agreement = _Agreement(
+        {key: d for key, d in _agreement.decisions.items() if not is_meant(d.problem)},
+        {
+            key: strategy
+            for key, strategy in _agreement.pins.items()
+            if not is_meant(Problem.parse(f"{key}/threads=1/contiguous"))
+        },
+    )
 
 
 def _kind_only(key: str) -> str:
