@@ -91,7 +91,7 @@ class Dispatcher:
             warn_once(
                 f"planning {type(error).__name__}",
                 f"choosing a strategy of {self.operation.name} failed with {type(error).__name__}: {error}",
-                "PyTorch's own call answers instead; please report this with the output of `python -m autoinv.tune doctor`.",
+                "PyTorch's own call answers instead; please report it, with what `python -m autoinv.tune doctor` says.",
             )
             return self._torch_call, False
 

@@ -86,4 +86,5 @@ def _gpu(device: str) -> str:
     kind = torch.device(device).type
     if kind != "cuda":
         return kind
-    return f"{torch.cuda.get_device_name(device)}, {'HIP' if torch.version.hip else 'CUDA'} {torch.version.hip or torch.version.cuda}"
+    driver = f"HIP {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
+    return f"{torch.cuda.get_device_name(device)}, {driver}"

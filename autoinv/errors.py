@@ -6,6 +6,7 @@ What torch.linalg.inv raises is raised by torch itself; nothing here imitates it
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import warnings
 
@@ -43,8 +44,15 @@ def last_warning() -> str | None:
 
 
 def reset() -> None:
-    """Forget what was told, so that it is told again (after a fork, and between tests)."""
-    global _lock
-    _lock = threading.Lock()  # a lock that another thread held during fork stays locked in the child
+    """Forget what was told, so that it is told again."""
     _told.clear()
     _last.clear()
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()  # one that another thread held during the fork would stay locked in the child
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)

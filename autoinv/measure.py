@@ -6,6 +6,7 @@ whether the mean, the median or the minimum is compared; interleaving takes out 
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -95,7 +96,7 @@ def thirds(times: Sequence[float]) -> list[Sequence[float]]:
     """Split the rounds into three runs of about equal length, in order; empty ones are left out."""
     size = len(times)
     cuts = (0, size // 3, size - size // 3, size) if size >= 3 else (0, size)
-    return [times[a:b] for a, b in zip(cuts, cuts[1:], strict=False) if b > a]
+    return [times[a:b] for a, b in itertools.pairwise(cuts) if b > a]
 
 
 def race(

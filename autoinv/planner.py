@@ -40,12 +40,10 @@ class Planner:
         """Return what would run without timing anything: what ``explain`` says."""
         if settings.current().mode == "off":
             return self._fallback(problem)
-        return (
-            pinned(self.operation, problem)
-            or self._remembered(problem)
-            or self._neighbour(problem)
-            or self._fallback(problem)
-        )
+        pin = pinned(self.operation, problem)
+        if pin:
+            return pin if pin.decision else replace(pin, decision=self.file(problem).get(problem))
+        return self._remembered(problem) or self._neighbour(problem) or self._fallback(problem)
 
     def plan(self, problem: Problem, strides: Strides, started_s: float) -> Plan:
         """Return what shall run; tunes within what is left of the budget since ``started_s``."""

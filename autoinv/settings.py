@@ -109,9 +109,21 @@ def resolved() -> tuple[Settings, dict[str, str]]:
                     "The default is used; correct the variable or unset it.",
                 )
     settings = replace(Settings(), **values)  # type: ignore[arg-type]  # each parser gives its field's type
-    if origins["log"] != "default":
-        logger.setLevel(getattr(logging, settings.log.upper()))
+    _set_level(None if origins["log"] == "default" else settings.log)
     return settings, origins
+
+
+_level_before: list[int] = []
+"""The logger's level before a setting of ours changed it; empty while none has."""
+
+
+def _set_level(name: str | None) -> None:
+    """Give the logger the level that is set, or the one that it had before any was."""
+    if name is not None:
+        _level_before[:] = _level_before or [logger.level]
+        logger.setLevel(getattr(logging, name.upper()))
+    elif _level_before:
+        logger.setLevel(_level_before.pop())
 
 
 def check(changes: Mapping[str, object]) -> dict[str, object]:
@@ -156,6 +168,7 @@ def on_change(listener: Callable[[], None]) -> None:
 
 
 def _tell() -> None:
+    resolved()  # sets the level of the logger
     for listener in _listeners:
         listener()
 
@@ -176,7 +189,8 @@ def cache_dir() -> Path | None:
     # platformdirs up to 4.9.4 gives a literal ~/.cache without HOME, newer ones raise (platformdirs 416)
     warn_once(
         "no cache dir",
-        "there is no user cache dir here (is HOME set, XDG_CACHE_HOME absolute?), so decisions last only as long as this process",
+        "there is no user cache dir here (HOME unset, or XDG_CACHE_HOME not absolute?), so decisions last as long "
+        "as this process",
         "Set AUTOINV_CACHE_DIR to a folder that may be written.",
     )
     return None

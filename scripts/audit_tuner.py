@@ -139,10 +139,11 @@ def audit_busy(tunings: int = 20) -> list[dict[str, object]]:
                 "busy_over_idle": worst,
                 "calm_choice_possible": has_calm,
             }
+            bar = " (bar 3)" if has_calm else ""
             print(
-                f"{format_shape(shape) + ' ' + p.dtype_name:<26} contended {row['contended']}/{tunings}, bad and unmarked "
-                f"{unmarked} (bar 0), regret mended to {row['mended_regret']:.1%}, busy mean {worst:.2f} of idle"
-                f"{' (bar 3)' if has_calm else ''}"
+                f"{format_shape(shape) + ' ' + p.dtype_name:<26} contended {row['contended']}/{tunings}, bad and "
+                f"unmarked {unmarked} (bar 0), regret mended to {row['mended_regret']:.1%}, "
+                f"busy mean {worst:.2f} of idle{bar}"
             )
             rows.append(row)
     return rows
@@ -180,8 +181,9 @@ def audit_budget() -> list[dict[str, float | str]]:
                     text=True,
                 ).stdout
             spent_s, torch_s = map(float, printed.split())
+            spent_ms, torch_ms = spent_s * 1e3, torch_s * 1e3
             print(
-                f"{format_shape(shape):<14} budget {budget_s * 1e3:6.0f}: {spent_s * 1e3:8.1f}   torch {torch_s * 1e3:8.1f}"
+                f"{format_shape(shape):<14} budget {budget_s * 1e3:6.0f}: {spent_ms:8.1f}   torch {torch_ms:8.1f}"
             )
             rows.append(
                 {"shape": format_shape(shape), "budget_s": budget_s, "spent_s": spent_s, "torch_s": torch_s}

@@ -75,10 +75,10 @@ def table(threads: int = 2) -> list[dict[str, object]]:
     """Measure idle and beside each load, and print a row each."""
     rows: list[dict[str, object]] = []
     print(
-        f"mean us a call, {SHAPE} float64, {threads} threads, {LOOKS} looks of {LOOK_S * 1e3:.0f} ms at each way in turn"
+        f"mean us a call, {SHAPE} float64, {threads} threads, {LOOKS} looks of {LOOK_S * 1e3:.0f} ms in turn"
     )
     print(
-        f"{'beside':<18}{'autoinv.inv':>14}{'of its idle':>13}{'torch.linalg.inv':>18}{'of ours':>10}{'loop':>10}   strategy"
+        f"{'beside':<18}{'autoinv.inv':>14}{'of its idle':>13}{'torch.linalg.inv':>18}{'of ours':>10}{'loop':>10}"
     )
     with tempfile.TemporaryDirectory() as folder:
         measured(threads, folder)  # tunes, and once more if the machine was not quiet
@@ -93,7 +93,7 @@ def table(threads: int = 2) -> list[dict[str, object]]:
             ratio = ours / float(idle["autoinv.inv"])
             print(
                 f"{kind or 'nothing (idle)':<18}{ours:14.2f}{ratio:12.2f}x{theirs:18.1f}{theirs / ours:9.0f}x"
-                f"{float(found['loop']):10.0f}   {found['strategy']}"
+                f"{float(found['loop']):10.0f}   ({found['strategy']})"
             )
             rows.append({"beside": kind, "of_its_idle": ratio, **found})
     return rows

@@ -88,8 +88,9 @@ def first_calls() -> dict[str, object]:
         f"import autoinv after torch: {imports[0]:.1f} ms at best, {imports[len(imports) // 2]:.1f} median (bar 15)"
     )
     if firsts:
+        middle = sorted(firsts)[len(firsts) // 2]
         print(
-            f"import and first call from the file: {min(firsts):.1f} ms at best, {sorted(firsts)[len(firsts) // 2]:.1f} median (bar 30)"
+            f"import and first call from the file: {min(firsts):.1f} ms at best, {middle:.1f} median (bar 30)"
         )
     return {"import_ms": imports, "import_and_first_call_ms": firsts}
 
@@ -98,7 +99,7 @@ def main() -> None:
     arguments = _bench.parser(__doc__ or "").parse_args()
     print(_bench.describe())
     print(
-        f"ns a call, median of interleaved rounds, {torch.get_num_threads()} threads; above and whole in torch.empty_like"
+        f"ns a call, median of interleaved rounds, {torch.get_num_threads()} threads; above, whole in empty_like"
     )
     with tempfile.TemporaryDirectory() as folder, autoinv.using(cache_dir=folder, budget=1.0):
         rows = hot_path()

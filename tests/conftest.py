@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from autoinv import errors, settings
+from autoinv import errors, settings, synced
 from autoinv.ops.table import DISPATCHERS
 
 
@@ -26,6 +26,7 @@ def private_cache_dir(tmp_path_factory, monkeypatch):
 def start_afresh() -> None:
     """Forget what this process learnt, told and remembered, as a new process would have it."""
     errors.reset()
+    synced.adopt((), {})
     for dispatcher in DISPATCHERS.values():
         dispatcher.planner.forget()
         dispatcher.forget()

@@ -57,7 +57,7 @@ def test_any_text_is_a_key_or_a_value_error(text):
     ],
 )
 def test_what_is_no_key_is_refused(key):
-    with pytest.raises(ValueError, match="key|shape"):
+    with pytest.raises(ValueError, match=r"key|shape"):
         Problem.parse(key)
 
 

@@ -88,12 +88,12 @@ def test_warnings_as_errors_do_not_end_a_call(monkeypatch, caplog):
     assert "AUTOINV_MODE" in caplog.text
 
 
-def test_the_log_setting_sets_the_level_of_the_logger():
-    autoinv.configure(log="error")
-    settings.current()
-    assert logging.getLogger("autoinv").level == logging.ERROR
-    autoinv.configure(log="warning")
-    settings.current()
+def test_the_log_setting_sets_the_level_of_the_logger_and_puts_it_back():
+    logger = logging.getLogger("autoinv")
+    before = logger.level
+    with autoinv.using(log="error"):
+        assert logger.level == logging.ERROR
+    assert logger.level == before
 
 
 def test_a_relative_cache_dir_is_made_absolute_when_it_is_set(monkeypatch, tmp_path):

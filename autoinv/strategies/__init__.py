@@ -1,0 +1,1 @@
+"""How: one package an operation, one file a strategy."""
