@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 
-from autoinv import decisions, environment, events, settings
+from autoinv import decisions, environment, events, lazy, settings
 from autoinv.decisions import Decision, DecisionsFile
 from autoinv.errors import logger
 from autoinv.operation import Operation, Strides
@@ -129,8 +129,8 @@ class Planner:
         again: Decision | None = None,
         budget_s: float | None = None,
     ) -> Plan:
-        # Imported here: 4 ms that a process which only remembers need not spend.
-        from autoinv.tuner import stopwatch_for, tune
+        with lazy.importing:  # here, because a process which only remembers need not spend these 4 ms
+            from autoinv.tuner import stopwatch_for, tune
 
         stopwatch = stopwatch_for(problem.device)
         ends_s = started_s + (settings.current().budget if budget_s is None else budget_s)

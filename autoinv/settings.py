@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autoinv import lazy
 from autoinv.errors import logger, warn_once
 
 MODES = ("tune", "cached", "off")
@@ -179,7 +180,8 @@ def cache_dir() -> Path | None:
     if chosen is not None:
         return chosen
     try:
-        import platformdirs  # 2.5 ms, and only needed without a configured folder
+        with lazy.importing:
+            import platformdirs  # 2.5 ms, and only needed without a configured folder
 
         folder = Path(platformdirs.user_cache_dir("autoinv", appauthor=False))
     except (ImportError, RuntimeError, OSError, KeyError):

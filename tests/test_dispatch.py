@@ -218,3 +218,13 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 os._exit(0)
 """
     assert run_python(code, OMP_NUM_THREADS="1").strip() == "0"
+
+
+@pytest.mark.parametrize("strategy", INV.names())
+def test_a_negated_view_is_inverted_as_what_it_says_not_as_what_its_memory_holds(strategy):
+    z = torch.randn(300, 3, 3, dtype=torch.complex128, generator=torch.Generator().manual_seed(5))
+    with autoinv.using(strategy=strategy):
+        for A in (z.conj().imag, torch._neg_view(randn(300, 3, 3)), torch._neg_view(randn(300, 3, 3).mT)):
+            assert A.is_neg()
+            for _ in range(2):
+                same(autoinv.inv(A), A.resolve_neg())

@@ -52,7 +52,6 @@ def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
         or _len_torch_function_stack()
         or peek_interpreter_stack() is not None
         or (A.requires_grad and is_grad_enabled())
-        or A.is_neg()
     ):
         return general(A) if out is None else into(A, out)
     try:
@@ -62,8 +61,9 @@ def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
             key = (A.shape, A.dtype, A.device, get_num_threads(), A.stride())
     except (RuntimeError, NotImplementedError):  # sparse, nested: a layout without strides
         return general(A)
-    run = _memo.get(key)
-    if run is None:
+    try:
+        run = _memo[key]
+    except KeyError:
         run = DISPATCHER.miss(key, A)
     try:
         return run(A)

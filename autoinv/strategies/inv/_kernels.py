@@ -49,6 +49,8 @@ def _bound_dense(problem: Problem, dense: Kernel, extra: tuple[int, ...]) -> Run
     code, n, batch, empty_like = _CODES[problem.dtype], problem.n, problem.batch, torch.empty_like
 
     def run_with(A: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        if A.is_neg():  # its memory holds the negatives
+            A = A.resolve_neg()
         X = empty_like(A) if out is None else out
         doubtful = dense(A.data_ptr(), X.data_ptr(), code, n, batch, *extra)
         if doubtful is not None:
@@ -56,6 +58,8 @@ def _bound_dense(problem: Problem, dense: Kernel, extra: tuple[int, ...]) -> Run
         return X
 
     def run(A: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        if A.is_neg():  # its memory holds the negatives
+            A = A.resolve_neg()
         X = empty_like(A) if out is None else out
         doubtful = dense(A.data_ptr(), X.data_ptr(), code, n, batch)  # run_with, less the 30 ns of unpacking
         if doubtful is not None:
@@ -78,6 +82,7 @@ def _bound_strided(problem: Problem, strided: Kernel, extra: tuple[int, ...]) ->
     code, shape, dtype = _CODES[problem.dtype], problem.shape, problem.dtype
 
     def run(A: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        A = A.resolve_neg()
         X = torch.empty(shape, dtype=dtype, device="cpu")
         doubtful = strided(A.data_ptr(), X.data_ptr(), code, shape, A.stride(), *extra)
         if doubtful is not None:
