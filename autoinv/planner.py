@@ -137,7 +137,8 @@ class Planner:
         left_s = ends_s - stopwatch.wall_s()
         if left_s <= 0:
             return self._fallback(problem, "the budget allows no timing")
-        if not _one_tuning.acquire(blocking=False):
+        is_asked_for = budget_s is not None  # by a person, who waits; a call of a program does not
+        if not _one_tuning.acquire(timeout=left_s if is_asked_for else 0):
             return self._fallback(problem, "another thread is tuning", final=False)
         file = self.file(problem)
         try:
@@ -174,7 +175,7 @@ def _bucket(problem: Problem) -> tuple[object, ...]:
 
 
 _one_tuning = threading.Lock()
-"""Held while timing: two tunings at once would measure each other. Nobody ever waits for it."""
+"""Held while timing: two tunings at once would measure each other. No call of a program waits for it."""
 
 
 def reset_after_fork() -> None:

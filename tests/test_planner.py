@@ -221,3 +221,11 @@ def test_explaining_times_nothing_and_changes_nothing(planner, watch):
     assert planner.known(problem(80, 3, 3)).source == "tuned"
     assert planner.known(problem(90, 3, 3)).source == "neighbour"
     assert spent(planner) == before
+
+
+def test_warming_waits_for_another_threads_tuning_within_its_budget(planner, watch):
+    planner_module._one_tuning.acquire()
+    threading.Timer(0.2, planner_module._one_tuning.release).start()
+    p = problem(80, 3, 3)
+    decision = planner.warm(p, [dense_stride(s, p.layout) for s in p.shapes], watch.wall_s(), budget_s=10.0)
+    assert decision.strategy == "native"
