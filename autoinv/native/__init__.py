@@ -1,4 +1,4 @@
-"""The C++ kernels, loaded when first asked for. Knows no policy: which problems they serve is decided above."""
+"""The C++ kernels, loaded when first asked for. Which problems they serve is decided above."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def why_missing() -> str | None:
 
 def _explain(error: ImportError) -> str:
     if isinstance(error, ModuleNotFoundError):
-        return "the native kernels were not built when autoinv was installed (no usable C++ compiler or CMake)"
+        return "the native kernels were not built when autoinv was installed (no usable C++ compiler?)"
     return f"the native kernels could not be loaded: {error}"
 
 

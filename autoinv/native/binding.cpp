@@ -53,7 +53,7 @@ void invert_repeated(InvertFunction invert, const Request& request, Doubtful& do
 }
 
 void invert(const Request& request, Doubtful& doubtful) {
-  const InvertFunction invert = current_set().invert[static_cast<int>(request.dtype)];
+  const InvertFunction invert = current_set().of[static_cast<int>(request.dtype)]->invert;
   if (request.repeated) {
     invert_repeated(invert, request, doubtful);
   } else if (request.threads > 1) {
@@ -115,7 +115,7 @@ PyObject* gradient(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (!parse_dtype(args[3], dtype) || !parse_n(args[4], n) || !parse_count(args[5], batch)) return nullptr;
   if (n == 0 || batch == 0) Py_RETURN_NONE;
   if (!check_addresses(addresses, 3)) return nullptr;
-  const GradientFunction function = current_set().gradient[static_cast<int>(dtype)];
+  const GradientFunction function = current_set().of[static_cast<int>(dtype)]->gradient;
   PyThreadState* state = estimated_ns(n, batch) > kReleaseGilAboveNs ? PyEval_SaveThread() : nullptr;
   function(addresses[0], addresses[1], const_cast<void*>(addresses[2]), n, batch);
   if (state != nullptr) PyEval_RestoreThread(state);
@@ -129,7 +129,7 @@ PyObject* measure_fma(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (!check_argument_count("measure_fma", count, 2)) return nullptr;
   if (!parse_dtype(args[0], dtype) || !parse_integer(args[1], iterations)) return nullptr;
   PyThreadState* state = PyEval_SaveThread();
-  const int64_t operations = current_set().measure_fma[static_cast<int>(dtype)](iterations);
+  const int64_t operations = current_set().of[static_cast<int>(dtype)]->measure_fma(iterations);
   PyEval_RestoreThread(state);
   return PyLong_FromLongLong(operations);
 }

@@ -46,10 +46,29 @@ struct Blocks {
       load_lanes<T, N, Lanes<T, N>::kLd>(from + b.value * L * kSize, lanes[b.value].a);
     });
     if (transposed) unroll<0, Count>([&](auto b) AUTOINV_LAMBDA { lanes[b.value].transpose_matrices(); });
-    invert_lanes(lanes);
+    if constexpr (Count > 1) invert_lanes(lanes);
+    else invert_block(lanes);
     unroll<0, Count>([&](auto b) AUTOINV_LAMBDA {
       write(lanes[b.value], first + b.value * L, b.value == Count - 1 ? count : L);
     });
+  }
+
+  // Out of line, so that whole, partial and single blocks share one copy of the code.
+  __attribute__((noinline)) static void invert_block(Lanes<T, N> (&lanes)[1]) { invert_lanes(lanes); }
+
+  // One matrix, the same in every lane: nothing to transpose.
+  AUTOINV_INLINE void run_single(int64_t index) {
+    const T* from = matrix_at<T>(batch, index);
+    T* to = static_cast<T*>(batch.dst) + index * kSize;
+    Lanes<T, N> lanes[1];
+    for (int r = 0; r < N; ++r) {
+      for (int c = 0; c < N; ++c) {
+        lanes[0].a[r * N + c] = broadcast(from[r * batch.row_stride + c * batch.column_stride]);
+      }
+    }
+    invert_block(lanes);
+    if (!lane<T>(lanes[0].good, 0)) return add_doubtful(doubtful, index);
+    for (int i = 0; i < kSize; ++i) to[i] = lanes[0].x[i][0];
   }
 
   template <int Count>
@@ -98,6 +117,9 @@ void invert_by_lanes(const Batch& batch, int64_t first, int64_t last, Doubtful& 
   if (blocks.whole) {
     for (; i + kAbreast * L <= last; i += kAbreast * L) blocks.template run_whole<kAbreast>(i);
     for (; i + L <= last; i += L) blocks.template run_whole<1>(i);
+  }
+  if constexpr (Lanes<T, N>::kOrderInLanes) {
+    if (i + 1 == last) return blocks.run_single(i);
   }
   for (; i < last; i += L) blocks.run_collected(i, static_cast<int>(last - i < L ? last - i : L));
 }

@@ -5,16 +5,17 @@
 
 namespace autoinv {
 
-namespace baseline {
-extern const KernelSet kernels;
-}
+// What kernels.cpp defines for each set; the flags come from CMakeLists.txt.
+#define AUTOINV_SET_OF_KERNELS(set, flags)                                        \
+  namespace set {                                                                 \
+  extern const Kernels kernels_float, kernels_double;                             \
+  static const KernelSet kernels = {#set, flags, {&kernels_float, &kernels_double}}; \
+  }
+
+AUTOINV_SET_OF_KERNELS(baseline, AUTOINV_FLAGS_BASELINE)
 #ifdef AUTOINV_X86_SETS
-namespace avx2 {
-extern const KernelSet kernels;
-}
-namespace avx512 {
-extern const KernelSet kernels;
-}
+AUTOINV_SET_OF_KERNELS(avx2, AUTOINV_FLAGS_AVX2)
+AUTOINV_SET_OF_KERNELS(avx512, AUTOINV_FLAGS_AVX512)
 #endif
 
 SetList compiled_sets() {

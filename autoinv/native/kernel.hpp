@@ -41,12 +41,16 @@ using GradientFunction = void (*)(const void* x, const void* g, void* dst, int n
 // Runs at least `iterations` rounds of independent FMA chains; returns the operations done.
 using MeasureFmaFunction = int64_t (*)(int64_t iterations);
 
+struct Kernels {  // of one instruction set and dtype
+  InvertFunction invert;
+  GradientFunction gradient;
+  MeasureFmaFunction measure_fma;
+};
+
 struct KernelSet {
   const char* name;
   const char* flags;
-  InvertFunction invert[2];  // by Dtype
-  GradientFunction gradient[2];
-  MeasureFmaFunction measure_fma[2];
+  const Kernels* of[2];  // by Dtype
 };
 
 }  // namespace autoinv

@@ -1,23 +1,21 @@
-// The kernels of one instruction set. Compiled once a set, with its flags and with AUTOINV_SET as
-// the name of its namespace.
+// The kernels of one instruction set and dtype. Compiled once for each pair, with the set's flags,
+// with its name as AUTOINV_SET (the namespace) and the dtype as AUTOINV_REAL.
 #include "choice.hpp"
 #include "gradient.hpp"
 #include "kernel.hpp"
 #include "peak.hpp"
 
-#define AUTOINV_TEXT_OF(token) #token
-#define AUTOINV_TEXT(token) AUTOINV_TEXT_OF(token)
+#define AUTOINV_JOIN(name, real) name##real
+#define AUTOINV_NAME(real) AUTOINV_JOIN(kernels_, real)
 
 namespace autoinv {
 namespace AUTOINV_SET {
 
-extern const KernelSet kernels;
-const KernelSet kernels = {
-    AUTOINV_TEXT(AUTOINV_SET),
-    AUTOINV_FLAGS,
-    {invert<float>, invert<double>},
-    {gradient<float>, gradient<double>},
-    {measure_fma<float>, measure_fma<double>},
+extern const Kernels AUTOINV_NAME(AUTOINV_REAL);
+const Kernels AUTOINV_NAME(AUTOINV_REAL) = {
+    invert<AUTOINV_REAL>,
+    gradient<AUTOINV_REAL>,
+    measure_fma<AUTOINV_REAL>,
 };
 
 }  // namespace AUTOINV_SET

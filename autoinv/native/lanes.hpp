@@ -21,7 +21,7 @@ struct Lanes {
   using I = Integers<T>;
   using M = Mask<T>;
   // Up to here columns are unrolled too: no branches, and the smallest never leave the registers.
-  static constexpr bool kUnrollColumns = N <= 8;
+  static constexpr bool kUnrollColumns = N <= (L * sizeof(T) > 16 ? 8 : 4);
 
   // Whether columns find their place in lane order, by selects, or in memory order.
   static constexpr bool kOrderInLanes = N <= 8;
@@ -35,8 +35,10 @@ struct Lanes {
   I pivot[N];       // the row that step k swapped with row k
   M swapped[kUnrollColumns ? N * N : 1];  // [k * N + r]: the same, as lanes whose row r it is
   M good;           // lanes whose inverse can be trusted
+  V rounding;       // 8 n eps times the largest magnitude in A
   V floor;          // pivots must exceed it
-  V sum;            // of the results: not finite where one is not
+  V most;           // the largest magnitude among the results
+  V sum;            // of their first row: not finite where one of them is not
 
   template <class Body>
   AUTOINV_INLINE static void for_columns(Body body) {
@@ -139,8 +141,9 @@ struct Lanes {
     });
     unroll<0, N>([&](auto r) AUTOINV_LAMBDA {
       x[r.value * kLd + c] = y[r.value];
-      sum += y[r.value];
+      most = larger_magnitude<T>(most, y[r.value]);
     });
+    sum += y[0];
   }
 
   // Row r's entries to the columns that they belong to: the swaps undone, last one first.
@@ -180,13 +183,19 @@ struct Lanes {
   }
 
   AUTOINV_INLINE void start() {
-    floor = largest() * T(8 * N * Simd<T>::epsilon);
-    floor = floor > Simd<T>::smallest_pivot ? floor : V{} + Simd<T>::smallest_pivot;
+    rounding = largest() * T(8 * N * Simd<T>::epsilon);
+    floor = larger_magnitude<T>(rounding, V{} + Simd<T>::smallest_pivot);
     good = ~M{};
+    most = V{};
     sum = V{};
   }
 
-  AUTOINV_INLINE void finish() { good &= greater<T>(V{} + Simd<T>::largest_finite, magnitude<T>(sum)); }
+  // The inverse of a matrix that is singular but for rounding has a norm of about 1 / (eps |A|),
+  // whatever its pivots look like. A result that is not finite spoils the rows above it.
+  AUTOINV_INLINE void finish() {
+    good &= greater<T>(V{} + 1, most * rounding);
+    good &= greater<T>(V{} + Simd<T>::largest_finite, magnitude<T>(sum));
+  }
 };
 
 // Fills x from a, and `good`, for blocks that are independent: their steps alternate, so that the

@@ -29,6 +29,7 @@ struct Rows {
   T* a_row[kMaxN];      // rows of A, L and U in pivot order
   T* x_row[kMaxN];
   T reciprocal[kMaxN];  // of the pivots
+  T rounding;           // 8 n eps times the largest magnitude in A
   static constexpr int kCapacity = kMaxN * kMaxLd + kChains * L;  // chains run beyond the last row
   alignas(64) T a[kCapacity];  // rows stay in their original places
   alignas(64) T x[kCapacity];  // I, then L^-1, then A^-1 with columns in pivot order
@@ -51,10 +52,9 @@ struct Rows {
     }
   }
 
-  // The largest magnitude in A: what a pivot is compared with.
-  AUTOINV_INLINE T largest() {
+  AUTOINV_INLINE T largest(const T* matrix) {
     V best[kChains] = {};
-    for_vectors(a, [&](V value, int c) AUTOINV_LAMBDA { best[c] = larger_magnitude<T>(best[c], value); });
+    for_vectors(matrix, [&](V value, int c) AUTOINV_LAMBDA { best[c] = larger_magnitude<T>(best[c], value); });
     for (int c = 1; c < kChains; ++c) best[0] = larger_magnitude<T>(best[0], best[c]);
     T result = 0;
     for (int l = 0; l < L; ++l) result = best[0][l] > result ? best[0][l] : result;
@@ -118,8 +118,8 @@ struct Rows {
   }
 
   inline bool factor() {
-    T floor = 8 * n * Simd<T>::epsilon * largest();
-    if (floor < Simd<T>::smallest_pivot) floor = Simd<T>::smallest_pivot;
+    rounding = 8 * n * Simd<T>::epsilon * largest(a);
+    const T floor = rounding > Simd<T>::smallest_pivot ? rounding : Simd<T>::smallest_pivot;
     for (int k = 0; k < n; ++k) {
       order[k] = k;
       a_row[k] = a + k * ld;
@@ -192,14 +192,11 @@ struct Rows {
     for (; r > 0; r -= kTileRows) solve(Index<kTileRows>{}, r - kTileRows);
   }
 
-  // False when a result left the finite numbers.
-  AUTOINV_INLINE bool finite() {
-    V sum[kChains] = {};
-    for_vectors(x, [&](V value, int c) AUTOINV_LAMBDA { sum[c] += value; });
-    for (int c = 1; c < kChains; ++c) sum[0] += sum[c];
-    T total = 0;
-    for (int l = 0; l < L; ++l) total += sum[0][l];
-    return total - total == 0;
+  // See Lanes::finish: A is not singular up to rounding, and every result is finite.
+  AUTOINV_INLINE bool trustworthy() {
+    T first_row = 0;
+    for (int c = 0; c < n; ++c) first_row += x[c];
+    return largest(x) * rounding < 1 && first_row - first_row == 0;
   }
 
   AUTOINV_INLINE bool invert(const Batch& batch, const T* from, T* to) {
@@ -207,7 +204,7 @@ struct Rows {
     if (!factor()) return false;
     invert_lower();
     solve_upper();
-    if (!finite()) return false;
+    if (!trustworthy()) return false;
     write_columns(x, ld, order, n, to);
     return true;
   }
