@@ -232,6 +232,6 @@ def test_a_training_run_goes_on_past_a_bad_matrix():
         loss = (inverse[ok] - EYE).pow(2).mean()
         loss.backward()
         optimiser.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     assert losses[-1] < losses[0]
     assert torch.zeros(3, 3, dtype=F64).equal(A[3].detach())

@@ -29,8 +29,13 @@ def is_ordinary_type(A: object) -> bool:
 
 def is_transformed() -> bool:
     """Whether forward AD or a transform of ``torch.func`` is active."""
-    # Dynamo reads this depth rightly; `peek_interpreter_stack() is not None` is always true for it.
     return get_dynamic_layer_stack_depth() > 0 or forward_ad._current_level >= 0
+
+
+# Dynamo enters transforms for real while it traces: let it ask, and take the answer for a constant. What
+# `torch.compiler.assume_constant_result` sets, without importing Dynamo for it. Left to itself, torch 2.13's takes
+# `peek_interpreter_stack() is not None` for always true, and 2.6's breaks the graph.
+is_transformed._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def is_traced() -> bool:
