@@ -36,10 +36,14 @@ def torch_inv(A: Tensor, out: Tensor | None = None) -> Tensor:
     Raises:
         Exception: whatever ``torch.linalg.inv`` raises.
     """
-    if torch._C._get_tracing_state() is None and Dispatcher.takes(A):  # a trace would record the sizes
-        problem = Problem.of(INV.name, A)
-        if batched_is_broken(problem):
-            return INV.reference(problem).bind(problem)(A, out)
+    if torch._C._get_tracing_state() is None:  # a trace would record the sizes
+        if Dispatcher.takes(A):
+            problem = Problem.of(INV.name, A)
+            if batched_is_broken(problem):
+                return INV.reference(problem).bind(problem)(A, out)
+        elif out is None and A.layout is torch.strided and not A.numel():
+            # `contiguous` leaves the column-major strides of an empty result as they are.
+            return inv(A).clone(memory_format=torch.contiguous_format)
     return inv(A).contiguous() if out is None else inv_into(A, out)
 
 
