@@ -1,12 +1,17 @@
 """autoinv: torch.linalg.inv for batches of small matrices, by whichever way is fastest on this machine."""
 
-from autoinv.api import configure, explain, forget, pin, unpin, using, warm
-from autoinv.events import on_decision
+from typing import TYPE_CHECKING
+
+from autoinv import lazy
 from autoinv.ops.inv import inv, inv_ex
 from autoinv.ops.safe_inv import safe_inv
 from autoinv.patch import patched
-from autoinv.ranks import sync
 from autoinv.version import __version__
+
+if TYPE_CHECKING:
+    from autoinv.api import configure, explain, forget, pin, unpin, using, warm
+    from autoinv.events import on_decision
+    from autoinv.ranks import sync
 
 __all__ = [
     "__version__",
@@ -24,3 +29,22 @@ __all__ = [
     "using",
     "warm",
 ]
+
+# What only people and set-up code call comes when it is first asked for: 10 of the 15 ms that an import may take.
+_LATER = {
+    **dict.fromkeys(("configure", "explain", "forget", "pin", "unpin", "using", "warm"), "autoinv.api"),
+    "on_decision": "autoinv.events",
+    "sync": "autoinv.ranks",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module 'autoinv' has no attribute {name!r}")
+    value: object = getattr(lazy.module(_LATER[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

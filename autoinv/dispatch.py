@@ -6,15 +6,19 @@ A hit costs a look-up and the call. Everything else - files, settings, timing - 
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import torch
 
-from autoinv import settings
+from autoinv import lazy, settings
 from autoinv.errors import warn_once
 from autoinv.operation import Operation
-from autoinv.planner import Plan, Planner
 from autoinv.problem import DTYPES, Problem
 from autoinv.strategies.base import LinAlgError, Run
+
+if TYPE_CHECKING:
+    from autoinv.plan import Plan
+    from autoinv.planner import Planner
 
 MEMO_MOST = 4096
 """Entries kept; the oldest goes first. One is about 400 bytes, a thousand shapes are rare."""
@@ -27,11 +31,21 @@ class Dispatcher:
 
     def __init__(self, operation: Operation, torch_call: Run) -> None:
         self.operation = operation
-        self.planner = Planner(operation)
+        self._planner: Planner | None = None
         self.memo: dict[Key, Run] = {}
         self._torch_call = torch_call
         self._era = 0
         settings.on_change(self.forget)
+
+    @property
+    def planner(self) -> Planner:
+        """Who chooses; made at the first miss, because it brings files, settings of the machine and their imports."""
+        if self._planner is None:
+            with lazy.importing:
+                from autoinv.planner import Planner
+
+                self._planner = self._planner or Planner(self.operation)
+        return self._planner
 
     def forget(self) -> None:
         """Empty the memo, so that every problem is planned again (settings, pins or decisions changed)."""

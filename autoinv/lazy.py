@@ -9,11 +9,20 @@ imports it too: the thread that would finish is not there. So a fork waits for i
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
+from types import ModuleType
 
 importing = threading.RLock()
 """Held while importing; reentrant, as what is imported may import and a signal handler may fork."""
+
+
+def module(name: str) -> ModuleType:
+    """Return a module, imported now if it was not before."""
+    with importing:
+        return importlib.import_module(name)
+
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
