@@ -148,7 +148,7 @@ def test_sixteen_threads_on_one_cold_problem_make_one_tuning(monkeypatch):
 
 def test_changing_the_number_of_threads_changes_the_key():
     code = """
-import torch, autoinv
+import torch, autoinv.api
 A = torch.randn(9, 3, 3)
 autoinv.inv(A)
 torch.set_num_threads(torch.get_num_threads() + 1)
