@@ -83,6 +83,8 @@ class Dispatcher:
 
     def failed(self, key: Key, A: torch.Tensor, out: torch.Tensor | None, error: Exception) -> torch.Tensor:
         """Answer by PyTorch's own call after a strategy raised; its error, if it raises too, is the user's."""
+        if any(x is not None and _has_no_memory(x) for x in (A, out)):
+            raise error  # torch's own call would end the process
         answer = self._torch_call(A, out=out)
         self.remember(key, self._torch_call)
         warn_once(
@@ -144,6 +146,14 @@ def key_of(A: torch.Tensor) -> Key:
     if A.is_cpu and A.is_contiguous():
         return (A.shape, A.dtype, torch.get_num_threads())
     return (A.shape, A.dtype, A.device, torch.get_num_threads(), A.stride())
+
+
+def _has_no_memory(A: torch.Tensor) -> bool:
+    """Whether the storage was given back (resized to nothing, as FSDP does)."""
+    try:
+        return A.untyped_storage().nbytes() == 0 and not A._is_zerotensor()
+    except (RuntimeError, NotImplementedError):  # sparse, mkldnn, a wrapper: no storage to give back
+        return False
 
 
 def _is_captured(A: torch.Tensor) -> bool:

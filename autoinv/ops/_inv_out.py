@@ -65,7 +65,10 @@ def into(A: Tensor, out: Tensor) -> Tensor:
     if below < source - target < above and source != target:  # they overlap
         return _into_any(A, out)
     _increment_version((out,))
-    doubtful = kernel(source, target, code, n, batch)
+    try:
+        doubtful = kernel(source, target, code, n, batch)
+    except ValueError:  # no memory behind one of them
+        return _into_any(A, out)
     if doubtful is not None:
         repair(A, out, doubtful)
     return out
