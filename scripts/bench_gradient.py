@@ -144,14 +144,16 @@ def main() -> int:
     print(_bench.describe())
     print(f"\n{'(80,3,3) float64, 1 thread':<28}{'torch us':>10}{'ours us':>10}{'ratio':>9}{'bar':>7}")
     rows = []
-    with tempfile.TemporaryDirectory() as folder, autoinv.using(cache_dir=folder):
+    with tempfile.TemporaryDirectory() as folder, autoinv.using(cache_dir=folder, budget=1.0):
         for make in (gradient_rows, transform_rows, out_rows, compiled_rows):
             for row in make():
                 rows.append(measured(row))
                 print(shown(rows[-1]), flush=True)
         allocations = allocated_by_out()
+        chosen = {str(A): autoinv.explain(matrices(*A)).strategy for A in ((80, 3, 3), (10, 8, 3, 3))}
     print(f"{'out=, allocations':<28}{'':>20}{allocations:>9}{0:>7}  {'MISSED' if allocations else ''}")
-    _bench.write_json(options.json, rows=rows, out_allocations=allocations)
+    print("chosen: " + ", ".join(f"{shape} {strategy}" for shape, strategy in chosen.items()))
+    _bench.write_json(options.json, rows=rows, out_allocations=allocations, chosen=chosen)
     return 0 if all(row["met"] for row in rows) and not allocations else 1
 
 
