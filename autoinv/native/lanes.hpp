@@ -29,6 +29,8 @@ struct Lanes {
   // Vectors from row to row. One more than N where a column would otherwise fall into few cache sets.
   static constexpr int kLd = N % 16 == 0 ? N + 1 : N;
 
+  const T* next_src = nullptr;  // what to prefetch while these are worked on, if anything
+  T* next_dst = nullptr;
   V a[N * kLd];     // A, then L below the diagonal and U on and above it
   V x[N * kLd];     // U^-1 L^-1, then A^-1
   V reciprocal[N];  // of the pivots
@@ -182,6 +184,15 @@ struct Lanes {
     });
   }
 
+  // A column's share: all at once would fill the queues of the processor and stall it.
+  AUTOINV_INLINE void prefetch_next(const T* next, int c, bool to_write) {
+    if (next == nullptr) return;
+    unroll<0, N>([&](auto r) AUTOINV_LAMBDA {
+      if (to_write) __builtin_prefetch(next + (c * N + r.value) * L, 1);
+      else __builtin_prefetch(next + (c * N + r.value) * L, 0);
+    });
+  }
+
   AUTOINV_INLINE void start() {
     rounding = largest() * T(8 * N * Simd<T>::epsilon);
     floor = larger_magnitude<T>(rounding, V{} + Simd<T>::smallest_pivot);
@@ -211,11 +222,17 @@ AUTOINV_INLINE void invert_lanes(Lanes<T, N> (&block)[Count]) {
     });
   };
   each([](Lanes<T, N>& lanes) AUTOINV_LAMBDA { lanes.start(); });
-  each_column([](Lanes<T, N>& lanes, int c) AUTOINV_LAMBDA { lanes.factor_column(c); });
+  each_column([](Lanes<T, N>& lanes, int c) AUTOINV_LAMBDA {
+    lanes.prefetch_next(lanes.next_src, c, false);
+    lanes.factor_column(c);
+  });
   each_column([](Lanes<T, N>& lanes, int c) AUTOINV_LAMBDA {
     if (c < N - 2) lanes.order_multipliers(c);
   });
-  each_column([](Lanes<T, N>& lanes, int c) AUTOINV_LAMBDA { lanes.solve_column(c); });
+  each_column([](Lanes<T, N>& lanes, int c) AUTOINV_LAMBDA {
+    lanes.prefetch_next(lanes.next_dst, c, true);
+    lanes.solve_column(c);
+  });
   if constexpr (Lanes<T, N>::kOrderInLanes) {
     each_column([](Lanes<T, N>& lanes, int r) AUTOINV_LAMBDA { lanes.order_row(r); });
   }

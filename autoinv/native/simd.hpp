@@ -13,8 +13,11 @@
 #include <immintrin.h>
 #endif
 
+// scripts/check_native defines them away: inlined, the kernels take a sanitizer many minutes to compile.
+#ifndef AUTOINV_INLINE
 #define AUTOINV_INLINE inline __attribute__((always_inline))
 #define AUTOINV_LAMBDA __attribute__((always_inline))
+#endif
 
 namespace autoinv {
 namespace AUTOINV_SET {
