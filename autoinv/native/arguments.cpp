@@ -155,7 +155,8 @@ bool parse_strided(PyObject* const* args, Request& request) {
     PyErr_Format(PyExc_ValueError, "matrices must be square, got %d by %lld", batch.n, (long long)columns);
     return false;
   }
-  if (!parse_item(stride, dims - 2, batch.row_stride) || !parse_item(stride, dims - 1, batch.column_stride)) return false;
+  if (!parse_item(stride, dims - 2, batch.row_stride)) return false;
+  if (!parse_item(stride, dims - 1, batch.column_stride)) return false;
   if (!parse_batch_dims(shape, stride, dims - 2, request)) return false;
   batch.shape = request.shape;
   batch.stride = request.stride;

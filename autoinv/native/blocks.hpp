@@ -1,6 +1,7 @@
 // Feeds the lane kernels: blocks of as many matrices as a vector has lanes, the last one filled up.
 #pragma once
 
+#include "abreast.hpp"
 #include "kernel.hpp"
 #include "lanes.hpp"
 #include "reorder.hpp"

@@ -73,7 +73,8 @@ bool is_inverse(const T* a, const Layout& layout, const T* x, int n, int64_t i) 
 }
 
 template <class T>
-void check_inverse(const autoinv::KernelSet& set, int n, int64_t batch, const Layout& layout, bool at_end, int threads) {
+void check_inverse(const autoinv::KernelSet& set, int n, int64_t batch, const Layout& layout, bool at_end,
+                   int threads) {
   Guarded source(size_t(layout.extent(n, batch)) * sizeof(T), at_end);
   Guarded target(size_t(batch) * n * n * sizeof(T), at_end);
   T *a = source.as<T>(), *x = target.as<T>();

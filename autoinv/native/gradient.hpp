@@ -68,7 +68,8 @@ AUTOINV_INLINE void gradient_block(const T* x, const T* g, T* dst) {
   unroll<0, N>([&](auto r) AUTOINV_LAMBDA {
     Vector<T> row[N] = {};
     unroll<0, N>([&](auto k) AUTOINV_LAMBDA {
-      unroll<0, N>([&](auto c) AUTOINV_LAMBDA { row[c.value] -= xs[k.value * N + r.value] * gs[k.value * N + c.value]; });
+      const Vector<T> factor = xs[k.value * N + r.value];
+      unroll<0, N>([&](auto c) AUTOINV_LAMBDA { row[c.value] -= factor * gs[k.value * N + c.value]; });
     });
     unroll<0, N>([&](auto c) AUTOINV_LAMBDA {
       Vector<T> sum = {};

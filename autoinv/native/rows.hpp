@@ -6,6 +6,7 @@
 
 #include "kernel.hpp"
 #include "mask.hpp"
+#include "pivot.hpp"
 #include "reorder.hpp"
 #include "simd.hpp"
 #include "tiles.hpp"
@@ -60,15 +61,6 @@ struct Rows {
     for (int l = 0; l < L; ++l) result = best[0][l] > result ? best[0][l] : result;
     return result;
   }
-
-  // A candidate pivot and its row in one number, so that the search is a chain of maxima without
-  // branches or indices. Its order is that of the magnitudes, with NaN above all; float64 gives up
-  // the last six bits, which no bound feels.
-  AUTOINV_INLINE static int64_t candidate(T value, int row) {
-    const int64_t bits = bits_of(value) & Simd<T>::magnitude_bits;
-    return (sizeof(T) == 8 ? bits & ~int64_t{kMaxN - 1} : bits * kMaxN) | (kMaxN - 1 - row);
-  }
-  AUTOINV_INLINE static int row_of(int64_t candidate) { return kMaxN - 1 - int(candidate & (kMaxN - 1)); }
 
   AUTOINV_INLINE int find_pivot(int k) {
     int64_t best = 0;

@@ -48,7 +48,8 @@ struct Tile {
   AUTOINV_INLINE void unit_lower(T* const* left, int k) {
     unroll<1, R>([&](auto r) AUTOINV_LAMBDA {
       unroll<0, r.value>([&](auto s) AUTOINV_LAMBDA {
-        unroll<0, C>([&](auto v) AUTOINV_LAMBDA { sum[r.value][v.value] -= left[r.value][k + s.value] * sum[s.value][v.value]; });
+        const T factor = left[r.value][k + s.value];
+        unroll<0, C>([&](auto v) AUTOINV_LAMBDA { sum[r.value][v.value] -= factor * sum[s.value][v.value]; });
       });
     });
   }
