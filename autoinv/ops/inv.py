@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, get_num_threads, is_grad_enabled
-from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
+from torch._C import _len_torch_dispatch_stack
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
+from torch.overrides import has_torch_function_unary
 
 from autoinv.ops._inv_ex import InvEx, fill_out, fits_out, torch_inv_ex
 from autoinv.ops._inv_general import general
@@ -49,7 +50,7 @@ def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
         or is_dynamo_compiling()
         or forward_ad._current_level >= 0
         or _len_torch_dispatch_stack()
-        or _len_torch_function_stack()
+        or has_torch_function_unary(A)
         or peek_interpreter_stack() is not None
         or (A.requires_grad and is_grad_enabled())
     ):
