@@ -83,9 +83,15 @@ class Dispatcher:
 
     def failed(self, key: Key, A: torch.Tensor, out: torch.Tensor | None, error: Exception) -> torch.Tensor:
         """Answer by PyTorch's own call after a strategy raised; its error, if it raises too, is the user's."""
+        if not self.takes(A):
+            raise error  # it is torch's own already
         if any(x is not None and _has_no_memory(x) for x in (A, out)):
             raise error  # torch's own call would end the process
+        if out is not None and out.data_ptr() == A.data_ptr():
+            raise error  # the strategy may have overwritten some of A: there is nothing left to answer for
         answer = self._torch_call(A, out=out)
+        if isinstance(error, MemoryError | torch.OutOfMemoryError):
+            return answer  # that may pass
         self.remember(key, self._torch_call)
         warn_once(
             "strategy raised",

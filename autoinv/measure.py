@@ -18,6 +18,8 @@ Call = Callable[[], object]
 
 ROUND_PART_S = 1e-4
 """How long one candidate runs in one round: long enough that the clock's own 50 ns do not count."""
+LEAST_S = 1e-9
+"""No call takes less: a clock that stood still, or went back, measured nothing."""
 QUIET_SHARE = 0.9
 """Share of the processor under which the thread was disturbed: idle 0.96 to 1.00, busy 0.31 to 0.96."""
 CLEAR_LEAD = 2.0
@@ -49,7 +51,7 @@ class Stopwatch:
         started_s = self.wall_s()
         for _ in range(repeats):
             call()
-        return (self.wall_s() - started_s) / repeats
+        return max(LEAST_S, (self.wall_s() - started_s) / repeats)
 
 
 class CudaStopwatch(Stopwatch):
@@ -73,15 +75,19 @@ class CudaStopwatch(Stopwatch):
                 call()
             end.record()
             end.synchronize()
-            return float(begin.elapsed_time(end)) * 1e-3 / repeats
+            return max(LEAST_S, float(begin.elapsed_time(end)) * 1e-3 / repeats)
 
 
 @dataclass
 class Race:
-    """What a race measured: seconds per call, one number a round, for each candidate."""
+    """What a race measured: seconds per call, one number a round, for each candidate.
+
+    ``estimated`` says that nothing was measured on the whole problem: the numbers are grown from a slice.
+    """
 
     rounds: dict[str, list[float]]
     complete: bool = False
+    estimated: bool = False
     wall_s: float = 0.0
     thread_s: float = 0.0
     shares: list[float] = field(default_factory=list)
@@ -114,7 +120,7 @@ def race(
     result = Race({name: [] for name in calls})
     running = list(calls)
     repeats = {name: max(1, round(ROUND_PART_S / max(estimates_s[name], 1e-7))) for name in calls}
-    leads = 0
+    leads, leader = 0, ""
     while result.count < most_rounds:
         wall_s, thread_s = stopwatch.wall_s(), stopwatch.thread_s()
         turn = result.count % len(running)
@@ -126,7 +132,8 @@ def race(
         result.wall_s += wall_s
         result.thread_s += thread_s
         result.shares.append(stopwatch.share(wall_s, thread_s))
-        leads = leads + 1 if _leads_clearly(result, running) else 0
+        before, leader = leader, _clear_leader(result, running)
+        leads = leads + 1 if leader and leader == before else int(bool(leader))
         if leads >= CLEAR_ROUNDS or len(running) == 1:
             break
         if result.count >= CLEAR_ROUNDS:
@@ -135,9 +142,11 @@ def race(
     return result
 
 
-def _leads_clearly(result: Race, running: Sequence[str]) -> bool:
-    newest = sorted(result.rounds[name][-1] for name in running)
-    return result.shares[-1] >= QUIET_SHARE and (len(newest) == 1 or newest[1] >= CLEAR_LEAD * newest[0])
+def _clear_leader(result: Race, running: Sequence[str]) -> str:
+    """Return who led clearly in the newest round, or nothing when nobody did or the round was disturbed."""
+    first, *others = sorted(running, key=lambda name: result.rounds[name][-1])
+    clear = all(result.rounds[name][-1] >= CLEAR_LEAD * result.rounds[first][-1] for name in others[:1])
+    return first if clear and result.shares[-1] >= QUIET_SHARE else ""
 
 
 def _still_in(result: Race, running: Sequence[str]) -> list[str]:

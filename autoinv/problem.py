@@ -97,6 +97,11 @@ class Problem:
         return math.prod(self.shape[:-2])
 
     @property
+    def numel(self) -> int:
+        """How many numbers the first operand holds."""
+        return math.prod(self.shape)
+
+    @property
     def dtype_name(self) -> str:
         """The dtype without ``torch.``."""
         return str(self.dtype).removeprefix("torch.")

@@ -73,34 +73,42 @@ def screen(operation: Operation, problem: Problem, stopwatch: Stopwatch, deadlin
     half_time_s = deadline_s - SHARE_OF_BUDGET * field_.left_s
     strides = [dense_stride(shape, problem.layout) for shape in field_.sliced.shapes]
     operands = operation.operands(field_.sliced, strides)
-    expected = _try(field_, field_.reference, operands, None)
-    for strategy in list(field_.candidates):
+    results: dict[str, torch.Tensor] = {}
+    # The calm ones first: on a busy machine a single call that wakes a thread team may take all the time there is.
+    for strategy in sorted(field_.candidates, key=lambda s: s.opens_team(problem)):
         if stopwatch.wall_s() >= half_time_s:
             break
-        if strategy is not field_.reference:
-            _try(field_, strategy, operands, expected)
+        _try(field_, strategy, operands, results)
+    _reject_inaccurate(field_, operands, results)
     _drop_hopeless(field_)
     return field_
 
 
-def _try(
-    field_: Screened, strategy: Strategy, operands: Operands, expected: torch.Tensor | None
-) -> torch.Tensor | None:
-    """Run a candidate on the slice, once or twice, and check it against what is expected."""
-    results: list[torch.Tensor] = []
+def _try(field_: Screened, strategy: Strategy, operands: Operands, results: dict[str, torch.Tensor]) -> None:
+    """Run a candidate on the slice, once or twice, and keep its result."""
     try:
         run = strategy.bind(field_.sliced)
-        call = lambda: results.append(run(*operands))  # noqa: E731 (one line says it best)
+
+        def call() -> None:
+            results[strategy.name] = run(*operands)
+
         first_s = field_.stopwatch.seconds(call, 1)
         best_s = min(field_.slice_s.values(), default=first_s)
         again = field_.left_s > 0 and first_s <= 2 * HOPELESS * best_s  # the first call pays for warming up
         field_.slice_s[strategy.name] = min(first_s, field_.stopwatch.seconds(call, 1)) if again else first_s
-        reason = None if expected is None else field_.operation.reject_reason(operands, results[0], expected)
     except Exception as error:  # a candidate may fail in any way; the others still answer
-        reason = raised(error)
-    if reason:
-        field_.reject(strategy.name, reason)
-    return results[0] if results else None
+        field_.reject(strategy.name, raised(error))
+
+
+def _reject_inaccurate(field_: Screened, operands: Operands, results: dict[str, torch.Tensor]) -> None:
+    """Reject those whose result is worse than the reference's; without time for the reference, none is."""
+    expected = results.get(field_.reference.name)
+    if expected is None:
+        return
+    for name in list(field_.slice_s):
+        reason = field_.operation.reject_reason(operands, results[name], expected)
+        if reason and name != field_.reference.name:
+            field_.reject(name, reason)
 
 
 def _drop_hopeless(field_: Screened) -> None:

@@ -15,12 +15,17 @@ from autoinv.problem import Shape
 _SEED = 0x1A2B3C
 _BLOCK = 1 << 16
 """Random numbers that are drawn; more are copies of these, because drawing a million takes 5 ms."""
+_SPARSE = 4
+_SMALL = 1 << 18
+_GAP = 16
+"""A storage is narrowed when it is so many times its tensor and so many numbers large; gaps of a cache line stay."""
 _SLICE_WORK = 200_000
 _SLICE_MOST = 64
 
 
 def random_operand(shape: Shape, stride: Sequence[int], dtype: torch.dtype, device: str) -> torch.Tensor:
-    """Return a tensor of normal random numbers with exactly these strides (in elements)."""
+    """Return a tensor of normal random numbers with these strides (in elements), or less sparse ones."""
+    stride = without_wide_gaps(shape, stride)
     span = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
     generator = torch.Generator(device=device).manual_seed(_SEED)
     storage = torch.empty(span, dtype=dtype, device=device)
@@ -31,6 +36,24 @@ def random_operand(shape: Shape, stride: Sequence[int], dtype: torch.dtype, devi
         storage[filled : filled + more] = storage[:more]
         filled += more
     return storage.as_strided(tuple(shape), tuple(stride))
+
+
+def without_wide_gaps(shape: Shape, stride: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides, with wide gaps narrowed where the tensor is a small part of a large storage.
+
+    A corner of every matrix of a 20 GB tensor must not cost 20 GB to time; what is kept is that rows, and
+    matrices, lie apart.
+    """
+    reach = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    if reach <= max(_SPARSE * math.prod(shape), _SMALL):
+        return tuple(stride)
+    narrowed = list(stride)
+    extent = 1
+    for d in sorted(range(len(shape)), key=lambda d: stride[d]):
+        if shape[d] > 1 and stride[d] > 0:
+            narrowed[d] = min(stride[d], max(2 * extent, extent + _GAP))
+            extent += (shape[d] - 1) * narrowed[d]
+    return tuple(narrowed)
 
 
 def dense_stride(shape: Shape, layout: str) -> tuple[int, ...]:

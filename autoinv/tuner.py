@@ -16,6 +16,8 @@ from autoinv.problem import Problem
 from autoinv.screening import Screened, bound, raised, screen
 
 MOST_ROUNDS = 24
+FILLED_BYTES_A_S = 2e9
+"""How fast operands are made, at least."""
 
 
 def stopwatch_for(device: str) -> Stopwatch:
@@ -49,9 +51,13 @@ def tune(
     chosen, seconds = choose(result.rounds, screened.reference.name, screened.calm, contended)
     if again is not None and holds(again.strategy, chosen, seconds, screened.calm):
         chosen = again.strategy
+    if result.estimated:  # good enough to choose by, not to be shown as a measurement
+        few = f"{screened.sliced.batch} of {problem.batch} matrices"
+        screened.rejected |= {s: f"only seen on {few}: {screened.slice_s[s] * 1e6:.3g} us" for s in seconds}
+        seconds = {}
     for strategy in screened.candidates:
         if strategy.name not in seconds:
-            screened.rejected[strategy.name] = "not timed, the budget ran out"
+            screened.rejected.setdefault(strategy.name, "not timed, the budget ran out")
     return Decision(
         problem=problem,
         strategy=chosen,
@@ -75,8 +81,9 @@ def _undisturbed(problem: Problem) -> Iterator[None]:
 def _time(screened: Screened, strides: Strides) -> Race:
     """Time the survivors on the whole problem, the most promising first."""
     expected_s = screened.expected_s
-    slices_only = Race({name: [seconds] for name, seconds in expected_s.items()})
-    if not expected_s or screened.left_s <= min(expected_s.values()):
+    slices_only = Race({name: [seconds] for name, seconds in expected_s.items()}, estimated=True)
+    filling_s = screened.problem.numel * screened.problem.dtype.itemsize / FILLED_BYTES_A_S
+    if not expected_s or screened.left_s <= filling_s + min(expected_s.values()):
         return slices_only
     operands = screened.operation.operands(screened.problem, strides)
     calls: dict[str, Call] = {}

@@ -228,3 +228,64 @@ def test_a_negated_view_is_inverted_as_what_it_says_not_as_what_its_memory_holds
             assert A.is_neg()
             for _ in range(2):
                 same(autoinv.inv(A), A.resolve_neg())
+                same(autoinv.inv(A, out=torch.zeros(300, 3, 3, dtype=A.dtype)), A.resolve_neg())
+
+
+def test_a_negated_view_that_is_contiguous_is_seen_by_out_as_well():
+    z = torch.randn(18, dtype=torch.complex128, generator=torch.Generator().manual_seed(5))
+    A = z.conj().imag.as_strided((2, 3, 3), (9, 3, 1))
+    out = torch.zeros(2, 3, 3, dtype=torch.float64)
+    for _ in range(3):
+        same(autoinv.inv(A, out=out), A.resolve_neg())
+    B = torch._neg_view(torch.zeros(2, 3, 3, dtype=torch.float64))
+    for _ in range(3):
+        autoinv.inv(out, out=B)
+        torch.testing.assert_close(B.resolve_neg(), torch.linalg.inv(out))
+
+
+def test_an_error_of_torchs_own_is_raised_once_and_not_chained():
+    with pytest.raises(RuntimeError, match="Got Long") as raised:
+        autoinv.inv(torch.zeros(2, 3, 3, dtype=torch.int64))
+    assert raised.value.__context__ is None
+
+
+class Hasty(Strategy):
+    """Overwrites its operand's first matrix, then fails."""
+
+    name = "hasty"
+
+    def __init__(self, error):
+        self.error = error
+
+    def supports(self, problem):
+        return True
+
+    def bind(self, problem):
+        def run(A, out=None):
+            if out is not None:
+                out[0] = 0
+            raise self.error
+
+        return run
+
+
+def test_a_failure_half_way_in_place_is_raised_and_not_answered_from_what_is_left(monkeypatch):
+    monkeypatch.setattr(
+        DISPATCHER.operation.__class__, "strategy", lambda self, name: Hasty(MemoryError("half way"))
+    )
+    A = randn(4, 3, 3)
+    with autoinv.using(strategy="loop"), pytest.raises(MemoryError, match="half way"):
+        autoinv.inv(A, out=A)
+
+
+def test_want_of_memory_is_answered_by_torch_and_not_held_against_the_strategy(monkeypatch):
+    monkeypatch.setattr(
+        DISPATCHER.operation.__class__, "strategy", lambda self, name: Hasty(MemoryError("for now"))
+    )
+    A = randn(4, 3, 3)
+    with autoinv.using(strategy="loop"):
+        same(autoinv.inv(A), A)
+    monkeypatch.undo()
+    with autoinv.using(strategy="loop"):
+        same(autoinv.inv(A), A)
+        assert autoinv.explain(A).strategy == "loop"
