@@ -78,7 +78,12 @@ _PARSERS: Mapping[str, Callable[[object], object]] = {
 }
 
 _lock = threading.RLock()
+_base: dict[str, object] = {}
+"""What `configure` set."""
+_overlays: list[Mapping[str, object]] = []
+"""What each block of `using` sets, the youngest last; None in one hides what lies under it."""
 _configured: dict[str, object] = {}
+"""Both together; replaced as a whole, never changed."""
 _listeners: list[Callable[[], None]] = []
 
 
@@ -95,11 +100,12 @@ def current() -> Settings:
 def resolved() -> tuple[Settings, dict[str, str]]:
     """Return the settings in force, and each one's origin: default, environment or configure."""
     values: dict[str, object] = {}
+    configured = _configured
     origins = dict.fromkeys(_PARSERS, "default")
     for name, parse in _PARSERS.items():
         text = os.environ.get(variable(name), "").strip()
-        if name in _configured:
-            values[name], origins[name] = _configured[name], "configure"
+        if name in configured:
+            values[name], origins[name] = configured[name], "configure"
         elif text:
             try:
                 values[name], origins[name] = parse(text), "environment"
@@ -144,23 +150,34 @@ def configure(**changes: object) -> None:
     """Set settings for this process; None returns one to its environment variable or default."""
     parsed = check(changes)
     with _lock:
-        for name, value in parsed.items():
-            if value is None:
-                _configured.pop(name, None)
-            else:
-                _configured[name] = value
+        _base.update(parsed)
+        _combine()
     _tell()
 
 
 @contextmanager
 def using(**changes: object) -> Iterator[Settings]:
-    """Set settings for this process while the block runs, then put back what they were."""
-    before = {name: _configured.get(name) for name in check(changes)}
-    configure(**changes)
+    """Set settings for this process while the block runs; then take away these, whatever was set meanwhile."""
+    overlay = check(changes)
     try:
+        with _lock:
+            _overlays.append(overlay)
+            _combine()
+        _tell()
         yield current()
     finally:
-        configure(**before)
+        with _lock:
+            _overlays[:] = [other for other in _overlays if other is not overlay]
+            _combine()
+        _tell()
+
+
+def _combine() -> None:
+    global _configured
+    both = dict(_base)
+    for overlay in _overlays:
+        both.update(overlay)
+    _configured = {name: value for name, value in both.items() if value is not None}
 
 
 def on_change(listener: Callable[[], None]) -> None:

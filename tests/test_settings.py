@@ -36,6 +36,33 @@ def test_using_puts_back_what_was_there_even_after_an_exception():
     assert (settings.current().mode, settings.current().budget) == ("cached", 0.1)
 
 
+def test_overlapping_blocks_each_take_away_what_they_set_and_nothing_else():
+    autoinv.configure(budget=3)
+    first, second = autoinv.using(mode="off", budget=1), autoinv.using(mode="cached")
+    first.__enter__()
+    second.__enter__()
+    assert (settings.current().mode, settings.current().budget) == ("cached", 1.0)
+    first.__exit__(None, None, None)
+    assert (settings.current().mode, settings.current().budget) == ("cached", 3.0)
+    second.__exit__(None, None, None)
+    assert (settings.current().mode, settings.current().budget) == ("tune", 3.0)
+
+
+def test_a_block_hides_what_is_configured_inside_it_which_holds_from_its_end_on():
+    with autoinv.using(budget=1):
+        autoinv.configure(budget=2, mode="cached")
+        assert (settings.current().mode, settings.current().budget) == ("cached", 1.0)
+    assert (settings.current().mode, settings.current().budget) == ("cached", 2.0)
+
+
+def test_none_in_a_block_returns_a_setting_to_its_environment_variable(monkeypatch):
+    monkeypatch.setenv("AUTOINV_BUDGET", "0.5")
+    autoinv.configure(budget=2)
+    with autoinv.using(budget=None):
+        assert settings.current().budget == 0.5
+    assert settings.current().budget == 2.0
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -28,6 +28,9 @@ def configure(**changes: object) -> None:
 def using(**changes: object) -> AbstractContextManager[Settings]:
     """Set settings for this process while a block runs, as ``configure`` does; all threads see them.
 
+    Blocks may overlap: each takes away what it set itself. What ``configure`` sets inside a block, of the
+    same name, holds once the block has ended.
+
     Raises:
         ValueError: for a value that the setting does not take.
         TypeError: for a name that is no setting.
