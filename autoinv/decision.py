@@ -130,8 +130,8 @@ def check_created(created: object) -> str:
 def _checked_seconds(seconds: object) -> dict[str, float]:
     checked: dict[str, float] = {}
     for name, value in _checked_table(seconds, "seconds").items():
-        # One comparison for NaN, infinity, negative times and integers of 4000 digits.
-        if type(value) not in (int, float) or not 0 <= value <= _MAX_SECONDS:  # type: ignore[operator]
+        # One comparison for NaN, infinity, times of nothing or less and integers of 4000 digits.
+        if type(value) not in (int, float) or not 0 < value <= _MAX_SECONDS:  # type: ignore[operator]
             raise ValueError(f"the time of {name} is no number of seconds")
         checked[name] = float(value)  # type: ignore[arg-type]
     return checked

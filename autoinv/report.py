@@ -47,8 +47,8 @@ class Explanation:
 
     def _timed(self, name: str) -> str:
         seconds = self.seconds[name]
-        ratio = self.seconds[self.reference] / seconds if self.reference in self.seconds else None
-        marks = [f"{ratio:7.2f}x"] if ratio is not None else []
+        has_ratio = self.reference in self.seconds and seconds > 0
+        marks = [f"{self.seconds[self.reference] / seconds:7.2f}x"] if has_ratio else []
         marks += ["reference"] if name == self.reference else []
         marks += ["<- chosen"] if name == self.strategy else []
         return f"  {name:<{self._width()}}  {format_seconds(seconds):>10}  {'  '.join(marks)}"
