@@ -6,10 +6,11 @@ from typing import cast
 
 import torch
 from torch import Tensor, get_num_threads, is_grad_enabled, is_inference_mode_enabled
-from torch._C import _increment_version, _len_torch_dispatch_stack, _len_torch_function_stack
+from torch._C import _increment_version, _len_torch_dispatch_stack
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
+from torch.overrides import has_torch_function_unary
 
 from autoinv.dispatch import key_of
 from autoinv.ops._inv_answer import answer
@@ -44,7 +45,7 @@ def into(A: Tensor, out: Tensor) -> Tensor:
         or is_dynamo_compiling()
         or forward_ad._current_level >= 0
         or _len_torch_dispatch_stack()
-        or _len_torch_function_stack()
+        or has_torch_function_unary(A)
         or peek_interpreter_stack() is not None
         or ((A.requires_grad or out.requires_grad) and is_grad_enabled())
         or not A.is_cpu
@@ -53,8 +54,11 @@ def into(A: Tensor, out: Tensor) -> Tensor:
         or not out.is_contiguous()
         or (A._is_view() and A.is_neg())
         or (out._is_view() and out.is_neg())
-        or (out.is_inference() and not is_inference_mode_enabled())
     ):
+        return _into_any(A, out)
+    try:
+        out._version  # noqa: B018 (an inference tensor has none, and saying so is its cheapest test)
+    except RuntimeError:
         return _into_any(A, out)
     shape, dtype = A.shape, A.dtype
     direct = _direct.get((shape, dtype, get_num_threads(), "out"))
