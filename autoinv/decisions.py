@@ -6,12 +6,13 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoinv import jsonfile, merge, neighbours
+from autoinv import jsonfile, merge
 from autoinv.decision import MAX_TUNINGS, Decision
+from autoinv.neighbours import Index
 from autoinv.problem import Problem
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ __all__ = ["MAX_TUNINGS", "Decision", "DecisionsFile", "file_name", "opened"]
 
 PREFIX = "decisions-v1-"
 SECTION = "decisions"
+_NOTHING: jsonfile.Entries = {}
 
 
 def file_name(fingerprint: str) -> str:
@@ -55,6 +57,7 @@ class DecisionsFile:
         header = {"environment": self.environment}
         self._file = None if self.path is None else jsonfile.JsonFile(self.path, SECTION, header)
         self._view: _View | None = None
+        self._index: tuple[jsonfile.Entries, Index] = (_NOTHING, Index())
         self._good: jsonfile.Entries = {}
         self._unsaved: dict[str, Decision] = {}
         self._forgotten: dict[str, Decision] = {}
@@ -72,11 +75,14 @@ class DecisionsFile:
                 cache[problem] = found
         return found
 
-    def neighbours(self, problem: Problem) -> list[Decision]:
-        """Return decisions for the same problem with about as many matrices, the nearest first."""
+    def neighbours(self, problem: Problem) -> Iterator[Decision]:
+        """Return decisions for the same problem with about as many matrices, the nearest first.
+
+        The file is looked at now; each entry is checked when its turn comes, mostly the first's alone.
+        """
         self._look_again()
-        near = neighbours.sorted_by_distance(problem, self._keys())
-        return [decision for key in near if (decision := self._current(key)) is not None]
+        near = map(self._current, self._by_bucket().near(problem))
+        return (decision for decision in near if decision is not None)
 
     def all(self) -> list[Decision]:
         """Return every decision, sorted by key."""
@@ -99,6 +105,7 @@ class DecisionsFile:
             kept = merge.winner(self._current(key), decision)
             self._unsaved[key] = kept
             self._found[decision.problem] = kept
+            self._index[1].add((key,))  # after `_unsaved`, see `_by_bucket`
         return self._save(wait_s)
 
     def forget(self, predicate: Callable[[Problem], bool], wait_s: float) -> int:
@@ -118,9 +125,23 @@ class DecisionsFile:
         """Replace the lock between threads: a forked child has not the thread that may hold it."""
         self._saving = threading.Lock()
 
+    def _stored(self) -> jsonfile.Entries:
+        return _NOTHING if self._view is None else self._view.snapshot.entries
+
     def _keys(self) -> set[str]:
-        stored = () if self._view is None else self._view.snapshot.entries
-        return {*stored, *self._unsaved.copy()}
+        return {*self._stored(), *self._unsaved.copy()}
+
+    def _by_bucket(self) -> Index:
+        """Return an index of all keys, and perhaps of some that are gone: made once for each view of the file."""
+        stored = self._stored()
+        seen, index = self._index
+        if seen is not stored:
+            if not seen.keys() <= stored.keys():
+                index = Index()
+            index.add(stored)
+            self._index = (stored, index)
+            index.add(self._unsaved.copy())  # what another thread put into the index before this one
+        return index
 
     def _current(self, key: str) -> Decision | None:
         if (unsaved := self._unsaved.get(key)) is not None:
@@ -168,12 +189,12 @@ class DecisionsFile:
         return True
 
 
-_opened: dict[tuple[Path | None, str], DecisionsFile] = {}
+_opened: dict[tuple[Path | None, Environment], DecisionsFile] = {}
 
 
 def opened(folder: Path | None, environment: Environment) -> DecisionsFile:
     """Return this process's one object for the file of this environment in this folder."""
-    where = (folder, environment.fingerprint)
+    where = (folder, environment)
     return _opened.setdefault(where, _opened.get(where) or DecisionsFile(folder, environment))
 
 

@@ -29,7 +29,7 @@ class Machine:
     """An environment as decisions.py sees one."""
 
     fingerprint: str = "0123456789abcdef"
-    parts: dict[str, object] = field(default_factory=lambda: {"cpu_model": "test", "cores": 2})
+    parts: dict[str, object] = field(default_factory=lambda: {"cpu_model": "test", "cores": 2}, hash=False)
 
     def as_dict(self) -> dict[str, object]:
         return self.parts

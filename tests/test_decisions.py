@@ -10,7 +10,7 @@ import pytest
 import torch
 from file_makers import Machine, batches, decision, leftovers, open_file, problem
 
-from autoinv import decisions, jsontext
+from autoinv import decisions, jsontext, merge, neighbours
 from autoinv.problem import Problem
 
 
@@ -218,7 +218,7 @@ def test_neighbours_agree_in_all_but_the_batch(tmp_path):
     others.append(Problem("matmul", ((81, 3, 3), (81, 3, 3)), torch.float64, "cpu", 2))
     for other in others:
         file.put(decision(problem=other), 1.0)
-    assert file.neighbours(problem(80)) == []
+    assert list(file.neighbours(problem(80))) == []
 
 
 def test_batches_of_several_dimensions_are_neighbours_of_flat_ones(tmp_path):
@@ -234,9 +234,57 @@ def test_each_operand_has_its_bucket(tmp_path):
     many = Problem("matmul", ((81, 3, 3), (81, 3, 3)), torch.float64, "cpu", 2)
     file.put(decision(problem=ones), 1.0)
     asked = Problem("matmul", ((80, 3, 3), (80, 3, 3)), torch.float64, "cpu", 2)
-    assert file.neighbours(asked) == []
+    assert list(file.neighbours(asked)) == []
     file.put(decision(problem=many), 1.0)
     assert [d.problem for d in file.neighbours(asked)] == [many]
+
+
+def test_only_the_neighbours_that_are_asked_for_are_checked(tmp_path, monkeypatch):
+    open_file(tmp_path).put_all([decision(batch) for batch in range(1024, 1124)], 1.0)
+    file, seen = open_file(tmp_path), []
+    assert file.get(problem(5000)) is None
+    checked = merge.checked
+    monkeypatch.setattr(merge, "checked", lambda key, *rest: seen.append(key) or checked(key, *rest))
+    assert next(file.neighbours(problem(1200))) == decision(1123)
+    assert seen == [problem(1123).key]
+
+
+def test_a_look_for_neighbours_cuts_each_key_once_whatever_is_put_meanwhile(tmp_path, monkeypatch):
+    open_file(tmp_path).put_all([decision(batch) for batch in range(1024, 1124)], 1.0)
+    file, seen = open_file(tmp_path), []
+    place = neighbours._place
+    monkeypatch.setattr(neighbours, "_place", lambda key: seen.append(key) or place(key))
+    assert next(file.neighbours(problem(1200))) == decision(1123)
+    file.put(decision(1201), 1.0)
+    assert next(file.neighbours(problem(1200))) == decision(1201)
+    assert set(seen) == {problem(batch).key for batch in (*range(1024, 1124), 1200, 1201)}
+    assert len(seen) == 101 + 2
+
+
+def test_neighbours_that_other_processes_save_and_forget_are_seen(tmp_path):
+    file, other = open_file(tmp_path), open_file(tmp_path)
+    file.put(decision(70), 1.0)
+    assert [d.problem.batch for d in file.neighbours(problem(80))] == [70]
+    other.put(decision(79), 1.0)
+    assert [d.problem.batch for d in file.neighbours(problem(80))] == [79, 70]
+    other.forget(lambda p: p.batch == 79, 1.0)
+    assert [d.problem.batch for d in file.neighbours(problem(80))] == [70]
+    file.forget(lambda p: p.batch == 70, 1.0)
+    assert list(file.neighbours(problem(80))) == []
+
+
+def test_neighbours_are_found_without_a_folder():
+    file = open_file(None)
+    assert list(file.neighbours(problem(80))) == []
+    file.put(decision(70), 1.0)
+    assert [d.problem.batch for d in file.neighbours(problem(80))] == [70]
+
+
+def test_what_is_no_key_is_no_neighbour(tmp_path):
+    good = problem(81).key
+    odd = [good.replace("81", size) for size in ("082", "-82", "+82", "8_2", " 82", "", "82x", "٨٢")]
+    near = neighbours.sorted_by_distance(problem(80), [*odd, "inv", f"inv/{'9' * 500}x3x3", good])
+    assert near == [good]
 
 
 def test_reasons_are_cleaned_so_that_the_next_reader_takes_them(tmp_path):
