@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -239,3 +242,50 @@ def test_no_damage_to_a_good_file_breaks_the_reader_or_the_writer(tmp_path_facto
         at = data.draw(st.integers(0, len(good) - 1))
         good[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
     _survives(tmp_path_factory, bytes(good))
+
+
+@pytest.mark.parametrize("data", [b'{"schema": 1}', b"{", b"[" * 100_000])
+@pytest.mark.parametrize("was_on", [True, False])
+def test_no_garbage_is_collected_while_a_file_is_parsed_and_afterwards_all_is_as_before(data, was_on):
+    assert gc.isenabled()
+    if not was_on:
+        gc.disable()
+    try:
+        with contextlib.suppress(jsontext.CorruptError):
+            jsontext.parse(data)
+        assert was_on == gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_a_large_file_is_parsed_without_looking_for_garbage():
+    phases: list[str] = []
+    many = json.dumps({"schema": 1, "decisions": {str(i): {"seconds": {}} for i in range(20_000)}}).encode()
+
+    def note(phase: str, _: object) -> None:
+        phases.append(phase)
+
+    gc.collect()
+    gc.callbacks.append(note)
+    try:
+        jsontext.parse(many)
+    finally:
+        gc.callbacks.remove(note)
+    assert phases.count("start") <= 1  # one when it is over: 200 before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_child_forked_while_a_file_is_parsed_collects_garbage_again(monkeypatch):
+    in_child: list[int] = []
+
+    def fork(*_: object, **__: object) -> object:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if gc.isenabled() else 1)
+        in_child.append(os.waitpid(child, 0)[1])
+        return {"schema": 1}
+
+    monkeypatch.setattr(jsontext.json, "loads", fork)
+    jsontext.parse(b"{}")
+    assert in_child == [0]
+    assert gc.isenabled()
