@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -42,6 +43,59 @@ def test_the_memo_is_bounded(monkeypatch):
         for b in range(1, 201):
             autoinv.inv(torch.eye(1).expand(b, 1, 1).contiguous())
         assert len(DISPATCHER.memo) == 50
+
+
+def test_going_round_somewhat_more_shapes_than_the_memo_holds_hits_mostly(monkeypatch):
+    monkeypatch.setattr(dispatch, "MEMO_MOST", 200)
+    misses = 0
+    for turn in range(10):
+        for b in range(240):
+            if (b, "out") not in DISPATCHER.memo:
+                misses += turn > 2
+                DISPATCHER.remember((b, "out"), torch.linalg.inv)
+            assert len(DISPATCHER.memo) <= 200
+    assert misses < 7 * 240 / 2
+
+
+def test_a_full_memo_leaves_the_random_numbers_of_the_program_alone(monkeypatch):
+    monkeypatch.setattr(dispatch, "MEMO_MOST", 5)
+    random.seed(3)
+    expected = random.random()
+    random.seed(3)
+    for b in range(20):
+        DISPATCHER.remember((b,), torch.linalg.inv)
+    assert expected == random.random()
+
+
+def test_what_was_put_into_the_memo_past_its_cap_goes_with_the_next_entry(monkeypatch):
+    monkeypatch.setattr(dispatch, "MEMO_MOST", 50)
+    DISPATCHER.memo.update({(b, "out"): torch.linalg.inv for b in range(90)})
+    DISPATCHER.remember((90,), torch.linalg.inv)
+    assert len(DISPATCHER.memo) == 50
+    assert (90,) in DISPATCHER.memo
+
+
+def test_threads_that_fill_the_memo_at_once_keep_it_bounded(monkeypatch):
+    monkeypatch.setattr(dispatch, "MEMO_MOST", 50)
+    failures = []
+
+    def fill(mine):
+        try:
+            for b in range(2000):
+                DISPATCHER.remember((mine, b), torch.linalg.inv)
+                if b % 100 == 0:
+                    DISPATCHER.forget()
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=fill, args=(mine,)) for mine in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    DISPATCHER.remember((0,), torch.linalg.inv)
+    assert len(DISPATCHER.memo) <= 50
 
 
 def test_each_layout_and_each_kind_of_stride_is_answered_right():
