@@ -14,7 +14,7 @@ import torch
 from autoinv import lazy, settings
 from autoinv.errors import warn_once
 from autoinv.operation import Operation
-from autoinv.problem import DTYPES, Problem
+from autoinv.problem import DTYPES, MOST_DIMS, Problem
 from autoinv.strategies.base import LinAlgError, Run
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Dispatcher:
         if A.layout != torch.strided or not (A.is_cpu or A.is_cuda) or A.dtype not in DTYPES.values():
             return False
         shape = A.shape
-        return len(shape) >= 2 and shape[-1] == shape[-2] and A.numel() > 0
+        return 2 <= len(shape) <= MOST_DIMS and shape[-1] == shape[-2] and A.numel() > 0
 
     def remember(self, key: Key, run: Run) -> None:
         """Put a strategy's run into the memo; when that is full, some entries go, whichever the dice pick.
@@ -110,8 +110,7 @@ class Dispatcher:
     def _planned_run(self, A: torch.Tensor) -> tuple[Run, bool]:
         started_s = time.perf_counter()
         try:
-            once = _without_repeats(A)
-            if once is not None:
+            if self.planned_for(A) is not A:
                 return self._repeated(A), True
             problem = Problem.of(self.operation.name, A)
             plan = self.planner.plan(problem, [A.stride()], started_s)
@@ -144,6 +143,17 @@ class Dispatcher:
         key = key_of(A)
         run = self.memo.get(key) or self.miss(key, A)
         return run(A)
+
+    def planned_for(self, A: torch.Tensor) -> torch.Tensor:
+        """Return what a strategy is chosen for: of an expanded batch each matrix once, unless its shape is pinned."""
+        once = _without_repeats(A)
+        if once is None or self.planner.is_pinned(Problem.of(self.operation.name, A)):
+            return A
+        return once
+
+    def is_demoted(self, A: torch.Tensor) -> bool:
+        """Whether PyTorch's own call answers for this tensor because a strategy raised."""
+        return self.memo.get(key_of(A)) is self._torch_call
 
     def explain(self, problem: Problem) -> Plan:
         """Return what would run for this problem; times nothing."""

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 from autoinv import decisions, environment, events, lazy, settings
@@ -30,11 +31,18 @@ class Planner:
         self._served: set[Problem] = set()
         self._buckets: Counter[tuple[object, ...]] = Counter()
 
-    def forget(self) -> None:
-        """Forget what this process tuned and served, so that it may be tuned anew."""
-        self._tuned.clear()
-        self._served.clear()
-        self._buckets.clear()
+    def forget(self, is_meant: Callable[[Problem], bool] = lambda problem: True) -> None:
+        """Forget what this process tuned and served of the problems picked, so that they may be tuned anew."""
+        for problem in [p for p in self._tuned.copy() if is_meant(p)]:
+            self._tuned.discard(problem)
+            self._buckets.pop(_bucket(problem), None)
+        for problem in [p for p in self._served.copy() if is_meant(p)]:
+            self._served.discard(problem)
+
+    def is_pinned(self, problem: Problem) -> bool:
+        """Whether a pin names this very problem; the strategy setting names none."""
+        plan = pinned(self.operation, problem)
+        return plan is not None and plan.source == "pin" and plan.strategy.name != settings.current().strategy
 
     def known(self, problem: Problem) -> Plan:
         """Return what would run without timing anything: what ``explain`` says."""
@@ -75,19 +83,22 @@ class Planner:
         """Return the decisions of this problem's environment."""
         return decisions.opened(settings.cache_dir(), environment.of(problem.device))
 
-    def warm(self, problem: Problem, strides: Strides, started_s: float, budget_s: float) -> Decision | None:
-        """Return this problem's own settled decision, tuning it when there is none; no neighbours."""
+    def warm(self, problem: Problem, strides: Strides, started_s: float, budget_s: float) -> Plan:
+        """Return the plan by this problem's own settled decision, tuning it when there is none; no neighbours.
+
+        Where it could not be tuned there is no decision, and ``why`` says why.
+        """
         stored = self._remembered(problem)
         if stored and stored.decision and stored.decision.settled:
             if events.wanted():
                 events.tell(problem, stored, time.perf_counter() - started_s)
-            return stored.decision
+            return stored
         plan = self._tune(
             problem, strides, started_s, again=stored.decision if stored else None, budget_s=budget_s
         )
         if events.wanted() and plan.decision:
             events.tell(problem, plan, time.perf_counter() - started_s)
-        return plan.decision
+        return plan
 
     def _remembered(self, problem: Problem) -> Plan | None:
         decision = self.file(problem).get(problem)

@@ -16,6 +16,8 @@ DTYPES: dict[str, torch.dtype] = {
     for dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128)
 }
 LAYOUTS = ("contiguous", "transposed", "strided")
+MOST_DIMS = 64
+"""Beyond so many most of PyTorch raises."""
 
 _SHAPE = re.compile(r"\d{1,18}(x\d{1,18})*")
 _DEVICE = re.compile(r"[a-z]{1,16}(:\d{1,4})?")

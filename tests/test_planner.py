@@ -227,5 +227,5 @@ def test_warming_waits_for_another_threads_tuning_within_its_budget(planner, wat
     planner_module._one_tuning.acquire()
     threading.Timer(0.2, planner_module._one_tuning.release).start()
     p = problem(80, 3, 3)
-    decision = planner.warm(p, [dense_stride(s, p.layout) for s in p.shapes], watch.wall_s(), budget_s=10.0)
-    assert decision.strategy == "native"
+    plan = planner.warm(p, [dense_stride(s, p.layout) for s in p.shapes], watch.wall_s(), budget_s=10.0)
+    assert plan.decision.strategy == "native"

@@ -5,13 +5,17 @@ from __future__ import annotations
 import doctest
 import inspect
 import json
+import math
 
 import pytest
 import torch
 
 import autoinv
+from autoinv import planner
+from autoinv.api import problem_of
+from autoinv.errors import AutoinvWarning
+from autoinv.ops._inv_operation import DISPATCHER
 from autoinv.problem import format_shape
-from autoinv.report import Explanation, format_seconds
 
 PUBLIC = [name for name in autoinv.__all__ if not name.startswith("__")]
 
@@ -66,6 +70,10 @@ def test_warm_tunes_each_shape_and_knows_it_afterwards():
         ((3, 3), {"device": "abacus"}, "abacus"),
         ((3, 3), {"device": "meta"}, "not available"),
         ((3, 3), {"op": "divide"}, "divide"),
+        ((3, 3), {"device": None}, "None"),
+        ((3, 3), {"budget": -1}, "budget"),
+        ((3, 3), {"budget": math.nan}, "budget"),
+        ((1,) * 63 + (3, 3), {}, "64 dims"),
     ],
 )
 def test_warm_refuses_what_cannot_be_in_one_sentence(shape, options, text):
@@ -73,30 +81,58 @@ def test_warm_refuses_what_cannot_be_in_one_sentence(shape, options, text):
         autoinv.warm(shape, **options)
 
 
+@pytest.mark.parametrize("shapes", [(10, 8, 3, 3), ((2.5, 3, 3),), (None,), (torch.eye(3),)])
+@pytest.mark.parametrize("function", ["warm", "forget"])
+def test_a_shape_is_a_tuple_of_whole_numbers_or_a_text(function, shapes):
+    with pytest.raises(TypeError, match=r"a shape is a tuple of whole numbers, \(10, 8, 3, 3\)"):
+        if function == "warm":
+            autoinv.warm(*shapes)
+        else:
+            autoinv.forget(shapes[0] if shapes[0] is not None else 3)
+
+
+def test_warm_says_which_shapes_it_could_not_tune_and_why():
+    planner._one_tuning.acquire()
+    try:
+        with pytest.warns(AutoinvWarning, match="12x3x3.*13x3x3.*another thread is tuning") as told:
+            assert autoinv.warm((12, 3, 3), (13, 3, 3), budget=0.01) == []
+        with pytest.warns(AutoinvWarning, match="14x3x3"):
+            assert autoinv.warm((14, 3, 3), budget=0.01) == []
+    finally:
+        planner._one_tuning.release()
+    assert len(told) == 1
+    with pytest.warns(AutoinvWarning, match="15x3x3.*the budget allows no timing"):
+        assert autoinv.warm((15, 3, 3), budget=0) == []
+
+
+def test_a_device_may_be_written_with_an_index_that_its_tensors_do_not_show():
+    assert torch.zeros(1, device="cpu:0").device == torch.device("cpu")
+    assert problem_of((4, 3, 3), device="cpu:0") == problem_of((4, 3, 3), device=torch.device("cpu"))
+    assert [d.problem.device for d in autoinv.warm((4, 3, 3), device="cpu:0", budget=1.0)] == ["cpu"]
+    assert autoinv.forget((4, 3, 3), device="cpu:0") == 1
+    autoinv.pin((4, 3, 3), "loop", device="cpu:0")
+    assert autoinv.explain(torch.zeros(4, 3, 3)).source == "pin"
+    assert autoinv.unpin((4, 3, 3), device=torch.device("cpu", 0))
+
+
 def test_warm_refuses_to_time_where_the_mode_forbids_it():
     with autoinv.using(mode="cached"), pytest.raises(RuntimeError, match="mode='tune'"):
         autoinv.warm((3, 3))
 
 
-def test_explain_says_the_chosen_one_the_times_and_the_reasons():
-    autoinv.warm((6, 3, 3), budget=1.0)
-    explanation = autoinv.explain(torch.zeros(6, 3, 3))
-    text = str(explanation)
-    assert text.splitlines()[0].startswith("inv of 6x3x3 float32 on cpu")
-    assert f"{explanation.strategy} (tuned in this process)" in text.splitlines()[0]
-    assert set(explanation.seconds) | set(explanation.rejected) >= {"batched", "native", "loop"}
-    for name in (*explanation.seconds, *explanation.rejected):
-        assert name in text
-    chosen = next(line for line in text.splitlines() if "<- chosen" in line)
-    assert chosen.split()[0] == explanation.strategy
+def test_forget_of_one_shape_leaves_what_was_tuned_of_the_others():
+    autoinv.warm((6, 3, 3), (90, 3, 3), budget=1.0)
+    autoinv.forget((6, 3, 3))
+    assert autoinv.explain(torch.zeros(6, 3, 3)).source == "reference"
+    assert autoinv.explain(torch.zeros(90, 3, 3)).source == "tuned"
+    assert sum(DISPATCHER.planner._buckets.values()) == 1
 
 
-@pytest.mark.parametrize(
-    "A", [torch.zeros(2, 3, 3, dtype=torch.int64), torch.zeros(3, 4), torch.zeros(0, 3, 3)]
-)
-def test_explain_of_what_pytorch_answers_itself_says_so(A):
-    assert (autoinv.explain(A).source, autoinv.explain(A).strategy) == ("reference", "batched")
-    assert "PyTorch's own call" in str(autoinv.explain(A))
+@pytest.mark.parametrize("options", [{"device": "abacus"}, {"dtype": "float99"}, {"dtype": torch.int8}])
+def test_forget_refuses_what_cannot_be_in_one_sentence(options):
+    (value,) = options.values()
+    with pytest.raises(ValueError, match=str(value).removeprefix("torch.")):
+        autoinv.forget(**options)
 
 
 def test_forget_forgets_what_it_is_told_to_and_nothing_else(private_cache_dir):
@@ -122,15 +158,3 @@ def test_a_pin_holds_in_the_next_process(private_cache_dir):
     autoinv.pin((4, 3, 3), "loop")
     stored = json.loads((private_cache_dir / "pins-v1.json").read_text())
     assert stored["pins"]["inv/4x3x3/float32/cpu"]["strategy"] == "loop"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(2.3e-6, "2.3 us"), (1.5, "1.5 s"), (3.999e-3, "4 ms"), (1.2345e-7, "123 ns"), (0.0, "0 ns")],
-)
-def test_times_are_written_with_the_unit_that_suits_them(seconds, text):
-    assert format_seconds(seconds) == text
-
-
-def test_an_explanation_without_times_is_one_line():
-    assert str(Explanation(None, "batched", "reference", "why", "batched")) == "this input: batched (why)"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import torch
 
 from autoinv import native
 from autoinv.decisions import Decision
+from autoinv.dispatch import Dispatcher
+from autoinv.ops._inv_state import is_ordinary_type
 from autoinv.ops.table import dispatcher
-from autoinv.problem import Problem
+from autoinv.problem import Problem, format_shape
 
 if TYPE_CHECKING:
     from autoinv.report import Explanation
@@ -18,8 +21,11 @@ if TYPE_CHECKING:
 def explain(*operands: torch.Tensor, op: str = "inv") -> Explanation:
     """Say what would run for these operands, why, and how fast each candidate was; times nothing.
 
+    Of an expanded batch only the different matrices are computed: the explanation is that of those.
+
     Raises:
         ValueError: when there is no operation ``op``.
+        TypeError: when the operands are not the tensor that the operation takes.
 
     Example:
         >>> import torch, autoinv
@@ -29,10 +35,27 @@ def explain(*operands: torch.Tensor, op: str = "inv") -> Explanation:
     from autoinv.report import Explanation
 
     chooser = dispatcher(op)
-    if not chooser.takes(operands[0]):
+    if len(operands) != 1 or not isinstance(operands[0], torch.Tensor):
+        given = ", ".join(type(x).__name__ for x in operands) or "nothing"
+        raise TypeError(f"explain takes the one tensor that {op} takes, not {given}")
+    A = operands[0]
+    if not is_ordinary_type(A) or A.is_nested or not chooser.takes(A):
         name = chooser.operation.references[0]
         return Explanation(None, name, "reference", "PyTorch's own call answers this kind of input", name)
-    return explain_problem(Problem.of(op, *operands))
+    return _explain_taken(chooser, A)
+
+
+def _explain_taken(chooser: Dispatcher, A: torch.Tensor) -> Explanation:
+    planned = chooser.planned_for(A)
+    explanation = explain_problem(Problem.of(chooser.operation.name, planned))
+    if planned is not A:
+        whole, once = format_shape(A.shape), format_shape(planned.shape)
+        note = f"{whole} is expanded from {once}: each different matrix is computed once, then copied"
+        explanation = dataclasses.replace(explanation, notes=(*explanation.notes, note))
+    if chooser.is_demoted(A) or chooser.is_demoted(planned):
+        why = "a strategy raised on this shape in this process, so PyTorch's own call answers until it is forgotten"
+        return dataclasses.replace(explanation, strategy=explanation.reference, source="reference", why=why)
+    return explanation
 
 
 def explain_problem(problem: Problem) -> Explanation:

@@ -23,6 +23,7 @@ def pin(
 
     Raises:
         ValueError: for a strategy that there is not, or that does not support the shape.
+        TypeError: for a shape that is neither a text nor a sequence of whole numbers.
 
     Example:
         >>> import torch, autoinv
@@ -55,6 +56,7 @@ def unpin(
 
     Raises:
         ValueError: for a shape, dtype, device or operation that there is not.
+        TypeError: for a shape that is neither a text nor a sequence of whole numbers.
 
     Example:
         >>> import autoinv

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from autoinv import settings, synced
-from autoinv.api.problems import SAVE_WAIT_S, ShapeLike, files, problem_of
+from autoinv.api.problems import (
+    SAVE_WAIT_S,
+    ShapeLike,
+    device_of,
+    dtype_name_of,
+    files,
+    problem_of,
+    sizes_of,
+)
 from autoinv.decisions import Decision
 from autoinv.dispatch import Dispatcher
+from autoinv.errors import warn_once
 from autoinv.ops.table import DISPATCHERS, dispatcher
-from autoinv.problem import Problem, parse_shape
+from autoinv.problem import Problem
 from autoinv.synthetic import dense_stride
+
+_MOST_NAMED = 8
+"""Problems that a warning names; of more it says how many."""
 
 
 def warm(
@@ -32,10 +45,13 @@ def warm(
         budget: seconds for each shape; the setting's when None.
 
     Returns:
-        One decision for each shape that could be timed; what is known and settled is not timed again.
+        One decision for each shape that could be timed; what is known and settled is not timed again. A shape
+        for which there was no time, say because another thread was tuning all the while, has none: a warning
+        names it.
 
     Raises:
-        ValueError: for a shape, dtype, device or operation that there is not.
+        ValueError: for a shape, dtype, device, operation or budget that there is not.
+        TypeError: for a shape that is neither a text nor a sequence of whole numbers.
         RuntimeError: when the mode forbids timing.
 
     Example:
@@ -48,13 +64,32 @@ def warm(
         raise RuntimeError(f"warm times strategies and mode is {mode!r}, which forbids it; use mode='tune'")
     chooser = dispatcher(op)
     problems = [problem_of(shape, op, dtype, device) for shape in shapes]
-    budget_s = settings.current().budget if budget is None else float(budget)
-    found = []
+    budget_s = settings.check({"budget": budget})["budget"]
+    if not isinstance(budget_s, float):
+        budget_s = settings.current().budget
+    found: list[Decision] = []
+    untuned: dict[str, list[str]] = {}
     for problem in problems:
         strides = [dense_stride(s, problem.layout) for s in problem.shapes]
-        found.append(chooser.planner.warm(problem, strides, time.perf_counter(), budget_s))
+        plan = chooser.planner.warm(problem, strides, time.perf_counter(), budget_s)
+        if plan.decision:
+            found.append(plan.decision)
+        else:
+            untuned.setdefault(plan.why, []).append(problem.key)
     chooser.forget()
-    return [decision for decision in found if decision]
+    _tell_untuned(untuned)
+    return found
+
+
+def _tell_untuned(untuned: Mapping[str, Sequence[str]]) -> None:
+    for why, keys in untuned.items():
+        named = ", ".join(keys[:_MOST_NAMED])
+        more = f" and {len(keys) - _MOST_NAMED} more" if len(keys) > _MOST_NAMED else ""
+        warn_once(
+            f"not warmed, {why}: {named}",
+            f"warm could not tune {named}{more}: {why}",
+            "Call it again, or with a larger budget; else they are tuned when they are first used.",
+        )
 
 
 def forget(
@@ -69,16 +104,17 @@ def forget(
     Pins stay. Returns how many decisions were forgotten, in the files of this machine's environments.
 
     Raises:
-        ValueError: for a shape or operation that there is not.
+        ValueError: for a shape, dtype, device or operation that there is not.
+        TypeError: for a shape that is neither a text nor a sequence of whole numbers.
 
     Example:
         >>> import autoinv
         >>> autoinv.forget("10x8x3x3")
         0
     """
-    sizes = parse_shape(shape) if isinstance(shape, str) else shape and tuple(map(int, shape))
-    name = None if dtype is None else str(dtype).removeprefix("torch.")
-    where = None if device is None else torch.device(device)
+    sizes = None if shape is None else sizes_of(shape)
+    name = None if dtype is None else dtype_name_of(dtype, op or "autoinv")
+    where = None if device is None else device_of(device)
 
     def is_meant(problem: Problem) -> bool:
         return (
@@ -92,7 +128,7 @@ def forget(
     synced.drop(is_meant)
     count = sum(file.forget(is_meant, SAVE_WAIT_S) for file in files())
     for chooser in chosen:
-        chooser.planner.forget()
+        chooser.planner.forget(is_meant)
         chooser.forget()
     return count
 
