@@ -6,19 +6,16 @@ Settings are the process's, not the thread's: they steer a memo that all threads
 from __future__ import annotations
 
 import logging
-import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autoinv import lazy
 from autoinv.errors import logger, warn_once
-
-MODES = ("tune", "cached", "off")
-LEVELS = ("debug", "info", "warning", "error", "critical")
+from autoinv.setting_values import PARSERS
 
 
 @dataclass(frozen=True)
@@ -31,51 +28,6 @@ class Settings:
     cache_dir: Path | None = None
     log: str = "warning"
 
-
-def _mode(value: object) -> str:
-    if value not in MODES:
-        raise ValueError(f"mode is one of {', '.join(MODES)}, not {value!r}")
-    return str(value)
-
-
-def _strategy(value: object) -> str:
-    if not (isinstance(value, str) and value.isidentifier()):
-        raise ValueError(f"strategy is a strategy's name, such as native, not {value!r}")
-    return value
-
-
-def _budget(value: object) -> float:
-    try:
-        seconds = float(value)  # type: ignore[arg-type]  # whatever float() takes is a number to us
-    except (TypeError, ValueError):
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise ValueError(f"budget is a number of seconds, 0 or more, not {value!r}")
-    return seconds
-
-
-def _cache_dir(value: object) -> Path:
-    if not isinstance(value, str | os.PathLike) or not str(value).strip() or "\0" in str(value):
-        raise ValueError(f"cache_dir is the path of a folder, not {value!r}")
-    try:
-        return Path(value).expanduser().absolute()
-    except (RuntimeError, OSError) as error:  # no home to expand ~ to, or no working directory any more
-        raise ValueError(f"cache_dir {str(value)!r} cannot be made absolute: {error}") from None
-
-
-def _log(value: object) -> str:
-    if not isinstance(value, str) or value.lower() not in LEVELS:
-        raise ValueError(f"log is one of {', '.join(LEVELS)}, not {value!r}")
-    return value.lower()
-
-
-_PARSERS: Mapping[str, Callable[[object], object]] = {
-    "mode": _mode,
-    "strategy": _strategy,
-    "budget": _budget,
-    "cache_dir": _cache_dir,
-    "log": _log,
-}
 
 _lock = threading.RLock()
 _base: dict[str, object] = {}
@@ -99,25 +51,47 @@ def current() -> Settings:
 
 def resolved() -> tuple[Settings, dict[str, str]]:
     """Return the settings in force, and each one's origin: default, environment or configure."""
+    global _last
+    configured, last = _configured, _last
+    texts = [os.environ.get(name, "") for name in _VARIABLES]
+    if last is not None and last[0] is configured and last[1] == texts:
+        _, _, settings, origins = last
+    else:
+        settings, origins, lasts = _parsed(configured, texts)
+        _last = (configured, texts, settings, origins) if lasts else None
+    _set_level(None if origins["log"] == "default" else settings.log)
+    return settings, origins.copy()
+
+
+_VARIABLES = tuple(map(variable, PARSERS))
+_last: tuple[Mapping[str, object], list[str], Settings, dict[str, str]] | None = None
+"""The last answer of `resolved`, behind what was configured and the variables' texts that it was made from."""
+
+
+def _parsed(configured: Mapping[str, object], texts: Iterable[str]) -> tuple[Settings, dict[str, str], bool]:
+    """Return settings and origins, and whether they last: for the same arguments the same, and nothing to warn of."""
     values: dict[str, object] = {}
-    configured = _configured
-    origins = dict.fromkeys(_PARSERS, "default")
-    for name, parse in _PARSERS.items():
-        text = os.environ.get(variable(name), "").strip()
+    origins = dict.fromkeys(PARSERS, "default")
+    lasts = True
+    for (name, parse), text in zip(PARSERS.items(), map(str.strip, texts), strict=True):
         if name in configured:
             values[name], origins[name] = configured[name], "configure"
         elif text:
             try:
                 values[name], origins[name] = parse(text), "environment"
+                if (
+                    name == "cache_dir" and not Path(text).is_absolute()
+                ):  # it follows home or working directory
+                    lasts = False
             except ValueError as error:
+                lasts = False
                 warn_once(
                     f"setting {name}",
                     f"the environment variable {variable(name)} is ignored, because {error}",
                     "The default is used; correct the variable or unset it.",
                 )
-    settings = replace(Settings(), **values)  # type: ignore[arg-type]  # each parser gives its field's type
-    _set_level(None if origins["log"] == "default" else settings.log)
-    return settings, origins
+    # Each parser gives its field's type.
+    return replace(Settings(), **values), origins, lasts  # type: ignore[arg-type]
 
 
 _level_before: list[int] = []
@@ -128,7 +102,9 @@ def _set_level(name: str | None) -> None:
     """Give the logger the level that is set, or the one that it had before any was."""
     if name is not None:
         _level_before[:] = _level_before or [logger.level]
-        logger.setLevel(getattr(logging, name.upper()))
+        level = getattr(logging, name.upper())
+        if logger.level != level:  # setLevel empties the caches of all loggers: 40 us
+            logger.setLevel(level)
     elif _level_before:
         logger.setLevel(_level_before.pop())
 
@@ -140,10 +116,10 @@ def check(changes: Mapping[str, object]) -> dict[str, object]:
         ValueError: for a value that the setting does not take.
         TypeError: for a name that is no setting.
     """
-    unknown = sorted(set(changes) - set(_PARSERS))
+    unknown = sorted(set(changes) - set(PARSERS))
     if unknown:
-        raise TypeError(f"no setting is called {unknown[0]!r}; the settings are {', '.join(_PARSERS)}")
-    return {name: None if value is None else _PARSERS[name](value) for name, value in changes.items()}
+        raise TypeError(f"no setting is called {unknown[0]!r}; the settings are {', '.join(PARSERS)}")
+    return {name: None if value is None else PARSERS[name](value) for name, value in changes.items()}
 
 
 def configure(**changes: object) -> None:

@@ -14,7 +14,7 @@ import autoinv
 PACKAGE = Path(autoinv.__file__).parent
 
 FLOORS = (
-    (1, "native problem measure accuracy environment settings errors storage version"),
+    (1, "native problem measure accuracy environment settings setting_values errors storage version"),
     (1, "lazy locking jsontext jsonfile synthetic strategies.base"),
     (2, "strategies decision decisions pins neighbours merge report operation"),
     (3, "tuner screening choice exchange plan pinned synced meeting"),

@@ -147,3 +147,37 @@ def test_a_changed_setting_is_seen_by_shapes_that_ran_before():
         assert autoinv.explain(A).strategy == "loop"
     with autoinv.using(mode="off"):
         assert autoinv.explain(A).source == "reference"
+
+
+def test_settings_are_parsed_again_only_when_a_variable_or_what_is_configured_changed(monkeypatch):
+    parsed = []
+    parse = settings.PARSERS["budget"]
+    monkeypatch.setitem(settings.PARSERS, "budget", lambda text: parsed.append(text) or parse(text))
+    for text in ("0.5", "0.5", "0.7", "0.5"):
+        monkeypatch.setenv("AUTOINV_BUDGET", text)
+        assert [settings.current().budget for _ in range(3)] == [float(text)] * 3
+    assert parsed == ["0.5", "0.7", "0.5"]
+    with autoinv.using(mode="off"):
+        assert (settings.current().mode, settings.current().budget) == ("off", 0.5)
+    monkeypatch.delenv("AUTOINV_BUDGET")
+    assert settings.current().budget == 0.1
+
+
+def test_a_relative_folder_follows_the_working_directory(monkeypatch, tmp_path):
+    monkeypatch.setenv("AUTOINV_CACHE_DIR", "here")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        assert settings.current().cache_dir == tmp_path / name / "here"
+
+
+def test_origins_are_the_askers_own():
+    settings.resolved()[1]["mode"] = "spoilt"
+    assert settings.resolved()[1]["mode"] == "default"
+
+
+def test_a_configured_level_is_put_back_when_another_took_it_away():
+    autoinv.configure(log="error")
+    logging.getLogger("autoinv").setLevel("DEBUG")
+    settings.current()
+    assert logging.getLogger("autoinv").level == logging.ERROR
