@@ -79,10 +79,8 @@ def _parsed(configured: Mapping[str, object], texts: Iterable[str]) -> tuple[Set
         elif text:
             try:
                 values[name], origins[name] = parse(text), "environment"
-                if (
-                    name == "cache_dir" and not Path(text).is_absolute()
-                ):  # it follows home or working directory
-                    lasts = False
+                if name == "cache_dir" and not Path(text).is_absolute():
+                    lasts = False  # it follows the home or the working directory
             except ValueError as error:
                 lasts = False
                 warn_once(
