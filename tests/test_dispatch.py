@@ -138,26 +138,34 @@ def test_empty_batches_and_empty_matrices_come_back_empty(shape):
 
 
 class Moody(Strategy):
-    """Answers on the slice that it is screened on, and raises on anything else."""
+    """Raises whenever it is used, and counts that."""
 
     name = "moody"
+
+    def __init__(self):
+        self.raised = 0
 
     def supports(self, problem):
         return True
 
     def bind(self, problem):
         def run(A, out=None):
+            self.raised += 1
             raise RuntimeError("the mood is gone")
 
         return run
 
 
 def test_a_strategy_that_raises_at_use_is_demoted_once_with_a_warning(monkeypatch):
-    A = randn(5, 3, 3)
-    monkeypatch.setattr(DISPATCHER.operation.__class__, "strategy", lambda self, name: Moody())
-    with autoinv.using(strategy="loop"), pytest.warns(AutoinvWarning, match="the mood is gone"):
-        same(autoinv.inv(A), A)
-        same(autoinv.inv(A), A)
+    A, moody = randn(5, 3, 3), Moody()
+    monkeypatch.setattr(DISPATCHER.operation.__class__, "strategy", lambda self, name: moody)
+    with (
+        autoinv.using(strategy="loop"),
+        pytest.warns(AutoinvWarning, match="the mood is gone") as told,
+    ):
+        for _ in range(3):
+            same(autoinv.inv(A), A)
+    assert (moody.raised, len(told)) == (1, 1)
 
 
 def test_whatever_fails_while_planning_the_answer_is_right_and_one_warning_says_so(monkeypatch):
