@@ -8,13 +8,12 @@ import time
 import _bench
 import _load
 import torch
-from _audit_quiet import Quiet, operand, problem, quiet, settled, tuning
+from _audit_quiet import BAD_REGRET, Quiet, operand, problem, quiet, settled, tell_bad, tuning
 
 from autoinv.decisions import Decision
 from autoinv.ops._inv_operation import INV
 from autoinv.problem import Problem, format_shape
 
-BAD_REGRET = 0.10
 BUSY_OVER_IDLE_BAR = 3.0
 MEAN_S = 0.5
 
@@ -50,6 +49,7 @@ def _audit_one(bars: _bench.Bars, p: Problem, kind: str, tunings: int) -> dict[s
         bars.at_most(f"{label}: busy mean of idle mean", worst, BUSY_OVER_IDLE_BAR)
     contended = sum(d.contended for d in decisions)
     _show(label, now, decisions, contended, unmarked, mended_regret, worst)
+    tell_bad(now, [d for d in decisions if not d.contended] + mended)
     return {
         "problem": p.key,
         "contended": contended,

@@ -25,6 +25,7 @@ CALM_FACTOR = 1.5
 """Of those that open no thread team the fastest is right, when it takes at most so many times the best."""
 PLACE_FACTOR = 1.05
 """The reference is right unless what would replace it is faster by more than this."""
+BAD_REGRET = 0.10
 CLEARLY = 0.9
 """A calm strategy within this share of the factor should have been chosen whatever the noise."""
 LOOKS = 3
@@ -145,6 +146,20 @@ def _look_s(run, A: torch.Tensor, best_s: float) -> float:
         if looked[0] > max(HOPELESS_LOOK_S, HOPELESS_FACTOR * best_s):
             break
     return min(looked)
+
+
+def tell_bad(now: Quiet, decisions: list[Decision]) -> None:
+    """Print, for each bad choice, what its decision says of the right strategy."""
+    for d in decisions:
+        if now.regret(d.strategy) > BAD_REGRET:
+            took = f"{d.seconds[now.right] * 1e6:.3g} us" if now.right in d.seconds else ""
+            said = d.rejected.get(now.right, took)
+            own = f"{d.seconds[d.strategy] * 1e6:.3g} us" if d.strategy in d.seconds else "not timed"
+            print(
+                f"    {d.strategy} ({own}) in place of {now.right} ({said}; quiet "
+                f"{now.seconds[now.right] * 1e6:.3g} us), {d.rounds} rounds, "
+                f"{'contended' if d.contended else 'not contended'}, {'' if d.complete else 'in'}complete"
+            )
 
 
 def flip_rate(chosen: list[str]) -> float:

@@ -23,7 +23,7 @@ import _audit_budget
 import _audit_busy
 import _bench
 import torch
-from _audit_quiet import QUIET_SHARE, flip_rate, problem, quiet, tuning
+from _audit_quiet import QUIET_SHARE, flip_rate, problem, quiet, tell_bad, tuning
 
 import autoinv
 from autoinv.problem import format_shape
@@ -83,6 +83,7 @@ def _regret_of(p, tunings: int) -> dict:
         f"{statistics.median(regrets):8.1%}{max(regrets):8.1%}{restless:9}{flip_rate(chosen):7.0%}{spent_ms:8.1f}"
         f"{sum(d.contended for d in decisions):8}/{tunings}{now.share:9.2f}"
     )
+    tell_bad(now, decisions)
     return {
         "problem": p.key,
         "share": now.share,
