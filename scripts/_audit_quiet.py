@@ -44,10 +44,12 @@ QUIET_TRIES = 5
 class Quiet:
     """One problem's quiet times, the right choice by the rules, and those that open no thread team.
 
-    ``share`` is what part of the processor a spinning thread got beside the timing: under 0.9 it was not quiet.
+    ``looks_s`` is the one look at every strategy, and ``seconds`` leaves out the hopelessly slow; ``share`` is what
+    part of the processor a spinning thread got beside the timing: under 0.9 it was not quiet.
     """
 
     seconds: dict[str, float]
+    looks_s: dict[str, float]
     calm: frozenset[str]
     reference: str
     share: float
@@ -55,7 +57,9 @@ class Quiet:
     @property
     def right(self) -> str:
         best = min(self.seconds, key=self.seconds.__getitem__)
-        calm = [n for n in self.calm if self.seconds[n] <= CALM_FACTOR * self.seconds[best]]
+        calm = [
+            n for n, s in self.seconds.items() if n in self.calm and s <= CALM_FACTOR * self.seconds[best]
+        ]
         leader = best if best in self.calm or not calm else min(calm, key=self.seconds.__getitem__)
         place_s = self.seconds.get(self.reference, math.inf)  # missing: hopelessly slow
         keeps = place_s <= PLACE_FACTOR * self.seconds[leader]
@@ -65,16 +69,19 @@ class Quiet:
     @property
     def has_calm(self) -> bool:
         """Whether one that opens no thread team is within the factor of the best."""
-        return any(self.seconds[n] <= CALM_FACTOR * min(self.seconds.values()) for n in self.calm)
+        return self._nearest_calm_s <= CALM_FACTOR * min(self.seconds.values())
+
+    @property
+    def _nearest_calm_s(self) -> float:
+        return min((s for n, s in self.seconds.items() if n in self.calm), default=math.inf)
 
     def regret(self, chosen: str) -> float:
-        """Return the chosen one's time over the right one's, minus 1; infinite for a hopelessly slow one."""
-        return max(0.0, self.seconds.get(chosen, math.inf) / self.seconds[self.right] - 1)
+        """Return the chosen one's time over the right one's, minus 1; by the one look for a hopelessly slow one."""
+        return max(0.0, self.seconds.get(chosen, self.looks_s[chosen]) / self.seconds[self.right] - 1)
 
     def is_restless(self, chosen: str) -> bool:
         """Whether a team was chosen where a calm strategy was clearly near enough to the best."""
-        nearest_s = min((self.seconds[n] for n in self.calm), default=math.inf)
-        clearly_near = nearest_s <= CLEARLY * CALM_FACTOR * min(self.seconds.values())
+        clearly_near = self._nearest_calm_s <= CLEARLY * CALM_FACTOR * min(self.seconds.values())
         return clearly_near and chosen not in self.calm
 
 
@@ -112,8 +119,8 @@ def quiet(p: Problem) -> Quiet:
     times, share = _quiet_rounds(calls)
     # The quartile, because what else runs can only slow a round down.
     seconds = {n: statistics.quantiles(values, n=4)[0] for n, values in times.items()}
-    calm = frozenset(n for n in seconds if not INV.strategy(n).opens_team(p))
-    return Quiet(seconds, calm, INV.reference(p).name, share)
+    calm = frozenset(n for n in runs if not INV.strategy(n).opens_team(p))
+    return Quiet(seconds, looks, calm, INV.reference(p).name, share)
 
 
 def _quiet_rounds(calls: dict[str, _bench.Call]) -> tuple[dict[str, list[float]], float]:
