@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 import statistics
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 
@@ -34,7 +36,13 @@ HOPELESS_FACTOR = 10.0
 HOPELESS_LOOK_S = 0.02
 """A single first look of more than this is not repeated, when it is hopeless already."""
 QUIET_ROUNDS = 15
-SPIN_S = 0.02
+SPINNER = """
+import time
+began, began_thread = time.perf_counter(), time.thread_time()
+while time.perf_counter() - began < 0.05:
+    pass
+print((time.thread_time() - began_thread) / (time.perf_counter() - began))
+"""
 QUIET_SHARE = 0.9
 QUIET_TRIES = 5
 """Timings of a problem that began or ended beside something else are made again, so often in all."""
@@ -45,7 +53,7 @@ class Quiet:
     """One problem's quiet times, the right choice by the rules, and those that open no thread team.
 
     ``looks_s`` is the one look at every strategy, and ``seconds`` leaves out the hopelessly slow; ``share`` is what
-    part of the processor a spinning thread got beside the timing: under 0.9 it was not quiet.
+    part of the processor spinning processes got, before and after, one for each thread: under 0.9 it was not quiet.
     """
 
     seconds: dict[str, float]
@@ -138,10 +146,12 @@ def _quiet_rounds(calls: dict[str, _bench.Call]) -> tuple[dict[str, list[float]]
 
 
 def _spin_share() -> float:
-    began_s, began_thread_s = time.perf_counter(), time.thread_time()
-    while time.perf_counter() - began_s < SPIN_S:
-        pass
-    return (time.thread_time() - began_thread_s) / (time.perf_counter() - began_s)
+    """Return the least share that one of as many spinners as there are threads got: a team needs every core."""
+    command = [sys.executable, "-S", "-c", SPINNER]
+    spinners = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(torch.get_num_threads())
+    ]
+    return min(float(spinner.communicate()[0]) for spinner in spinners)
 
 
 def _look_s(run, A: torch.Tensor, best_s: float) -> float:
