@@ -101,7 +101,7 @@ def _set_level(name: str | None) -> None:
     if name is not None:
         _level_before[:] = _level_before or [logger.level]
         level = getattr(logging, name.upper())
-        if logger.level != level:  # setLevel empties the caches of all loggers: 40 us
+        if logger.level != level:  # setLevel empties the caches of all loggers
             logger.setLevel(level)
     elif _level_before:
         logger.setLevel(_level_before.pop())
