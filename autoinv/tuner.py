@@ -48,7 +48,7 @@ def tune(
     if not any(result.rounds.values()):
         return None
     contended = share < QUIET_SHARE
-    chosen, seconds = choose(result.rounds, screened.reference.name, screened.calm, contended)
+    chosen, seconds = choose(result.rounds, screened.reference.name, screened.calm, share)
     if again is not None and holds(again.strategy, chosen, seconds, screened.calm):
         chosen = again.strategy
     if result.estimated:  # good enough to choose by, not to be shown as a measurement
