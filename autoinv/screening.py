@@ -15,6 +15,8 @@ from autoinv.synthetic import dense_stride
 
 SHARE_OF_BUDGET = 0.5
 """How much of the budget the screening may take: the rest is for timing what it left."""
+DEAR_SHARE = 0.05
+"""A call on the slice that takes no more of what is left of the budget is always made twice."""
 CHEAP_S = 3e-4
 """A call that takes no longer is timed however hopeless: a few rounds cost a millisecond, and people want to see it."""
 
@@ -94,7 +96,8 @@ def _try(field_: Screened, strategy: Strategy, operands: Operands, results: dict
 
         first_s = field_.stopwatch.seconds(call, 1)
         best_s = min(field_.slice_s.values(), default=first_s)
-        again = field_.left_s > 0 and first_s <= 2 * HOPELESS * best_s  # the first call pays for warming up
+        # Once more, because the first call pays for warming up and may have been interrupted; not where it is dear.
+        again = first_s < field_.left_s and first_s <= max(2 * HOPELESS * best_s, DEAR_SHARE * field_.left_s)
         field_.slice_s[strategy.name] = min(first_s, field_.stopwatch.seconds(call, 1)) if again else first_s
     except Exception as error:  # a candidate may fail in any way; the others still answer
         field_.reject(strategy.name, raised(error))

@@ -89,7 +89,8 @@ def _time(screened: Screened, strides: Strides) -> Race:
     calls: dict[str, Call] = {}
     first_s: dict[str, float] = {}
     for strategy in sorted(screened.candidates, key=lambda s: expected_s.get(s.name, 0.0)):
-        if strategy.name not in expected_s or screened.left_s <= 0:
+        # Only what fits: the answer of this first call comes on top, and is to be all that does.
+        if strategy.name not in expected_s or screened.left_s <= expected_s[strategy.name]:
             continue
         try:
             call = bound(strategy.bind(screened.problem), operands)
