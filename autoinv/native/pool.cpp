@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,8 @@
 namespace autoinv {
 namespace {
 
+constexpr std::chrono::microseconds kLookedFor{50};
+
 // One call's work. Shared, because a worker that wakes late still looks at the counter.
 struct Job {
   InvertFunction invert;
@@ -28,7 +31,7 @@ struct Job {
   std::atomic<int64_t> next{0};
   std::mutex mutex;  // guards what follows
   std::condition_variable all_finished;
-  int64_t finished = 0;
+  std::atomic<int64_t> finished{0};
   Doubtful doubtful;
 
   void work() {
@@ -46,7 +49,11 @@ struct Job {
   }
 
   // Every chunk has been begun by now: work() took the last one, or found none left.
+  // A chunk's end is mostly nearer than a sleep and a wake-up, so it is looked for before sleeping.
   void wait_for_begun_chunks() {
+    const auto until = std::chrono::steady_clock::now() + kLookedFor;
+    while (finished.load(std::memory_order_relaxed) != chunks && std::chrono::steady_clock::now() < until) {
+    }
     std::unique_lock<std::mutex> lock(mutex);
     all_finished.wait(lock, [this] { return finished == chunks; });
   }
