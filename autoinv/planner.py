@@ -18,6 +18,8 @@ from autoinv.plan import Plan as Plan
 from autoinv.problem import Problem
 from autoinv.strategies.base import Strategy
 
+SAVING_S = 5e-3
+"""What saving a decision takes of the budget, at most a quarter: an fsync is a few ms."""
 NEIGHBOUR_TUNINGS = 2
 """A bucket of batch sizes that was tuned this often in one process serves its other sizes, quiet or not."""
 
@@ -153,8 +155,11 @@ class Planner:
             return self._fallback(problem, "another thread is tuning", final=False)
         file = self.file(problem)
         try:
+            for_timing_s = left_s - min(SAVING_S, left_s / 4)
             # A decision that cannot be used, say of a strategy that is gone, is put to the test as well.
-            decision = tune(self.operation, problem, strides, left_s, stopwatch, again or file.get(problem))
+            decision = tune(
+                self.operation, problem, strides, for_timing_s, stopwatch, again or file.get(problem)
+            )
         finally:
             _one_tuning.release()
         if decision is None:

@@ -8,8 +8,6 @@ from autoinv.problem import Problem
 from autoinv.strategies.base import Run, Strategy
 from autoinv.strategies.inv._lu import batched_is_broken, inv, lu_opens_team
 
-_mapped = torch.vmap(inv)
-
 
 class Vmap(Strategy):
     """``torch.vmap(torch.linalg.inv)`` over the flattened batch."""
@@ -24,9 +22,10 @@ class Vmap(Strategy):
     def bind(self, problem: Problem) -> Run:
         """Return the mapped call on the flattened batch."""
         shape, flat = problem.shape, (problem.batch, problem.n, problem.n)
+        mapped = torch.vmap(inv)  # here, because torch 2.6 imports all of Dynamo for it
 
         def run(A: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-            X = _mapped(A.reshape(flat)).reshape(shape)
+            X = mapped(A.reshape(flat)).reshape(shape)
             return X.contiguous() if out is None else out.copy_(X)
 
         return run
