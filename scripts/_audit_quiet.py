@@ -84,8 +84,15 @@ class Quiet:
         return min((s for n, s in self.seconds.items() if n in self.calm), default=math.inf)
 
     def regret(self, chosen: str) -> float:
-        """Return the chosen one's time over the right one's, minus 1; by the one look for a hopelessly slow one."""
-        return max(0.0, self.seconds.get(chosen, self.looks_s[chosen]) / self.seconds[self.right] - 1)
+        """Return the chosen one's time over the right one's, minus 1; by the one look for a hopelessly slow one.
+
+        At the edge of the calm rule (a factor of 1.5, give or take what CLEARLY gives `is_restless`) the calm one
+        is as right as the other: no two measurements agree on which side of it a problem lies.
+        """
+        chosen_s = self.seconds.get(chosen, self.looks_s[chosen])
+        at_the_edge = chosen in self.calm and chosen_s <= CALM_FACTOR / CLEARLY * min(self.seconds.values())
+        right_s = self._nearest_calm_s if at_the_edge else self.seconds[self.right]
+        return max(0.0, chosen_s / right_s - 1)
 
     def is_restless(self, chosen: str) -> bool:
         """Whether a team was chosen where a calm strategy was clearly near enough to the best."""
