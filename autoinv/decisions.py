@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoinv import jsonfile, merge
+from autoinv import jsonfile, locking, merge
 from autoinv.decision import MAX_TUNINGS, Decision
 from autoinv.neighbours import Index
 from autoinv.problem import Problem
@@ -164,14 +163,8 @@ class DecisionsFile:
     def _save(self, wait_s: float) -> bool:
         if self._file is None:  # settings.cache_dir has said why
             return False
-        deadline_s = time.monotonic() + wait_s
-        saving = self._saving
-        if not saving.acquire(timeout=max(0.0, min(wait_s, threading.TIMEOUT_MAX))):
-            return False
-        try:
-            return self._save_alone(self._file, deadline_s - time.monotonic())
-        finally:
-            saving.release()
+        with locking.turn(self._saving, wait_s) as left_s:
+            return left_s is not None and self._save_alone(self._file, left_s)
 
     def _save_alone(self, file: jsonfile.JsonFile, wait_s: float) -> bool:
         added, gone = dict(self._unsaved), dict(self._forgotten)

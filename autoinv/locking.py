@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from enum import Enum
@@ -52,6 +53,19 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+@contextlib.contextmanager
+def turn(lock: threading.Lock, wait_s: float) -> Iterator[float | None]:
+    """Hold a lock between threads in the block; yield the seconds left of the wait, None when it was not to be had."""
+    deadline_s = time.monotonic() + wait_s
+    if not lock.acquire(timeout=max(0.0, min(wait_s, threading.TIMEOUT_MAX))):
+        yield None
+        return
+    try:
+        yield deadline_s - time.monotonic()
+    finally:
+        lock.release()
 
 
 @contextlib.contextmanager

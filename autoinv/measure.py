@@ -91,8 +91,6 @@ class Race:
     rounds: dict[str, list[float]]
     complete: bool = False
     estimated: bool = False
-    wall_s: float = 0.0
-    thread_s: float = 0.0
     shares: list[float] = field(default_factory=list)
 
     @property
@@ -136,8 +134,6 @@ def race(
                 calls[name]()  # a hot loop finds its data in the cache, and its helpers awake
             result.rounds[name].append(stopwatch.seconds(calls[name], repeats[name]))
         wall_s, thread_s = stopwatch.wall_s() - wall_s, stopwatch.thread_s() - thread_s
-        result.wall_s += wall_s
-        result.thread_s += thread_s
         result.shares.append(stopwatch.share(wall_s, thread_s))
         before, leader = leader, _clear_leader(result, running)
         leads = leads + 1 if leader and leader == before else int(bool(leader))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
-from autoinv import errors, jsonfile
+from autoinv import errors, jsonfile, locking
 from autoinv.decision import check_created, check_key, check_name
 from autoinv.problem import Problem
 
@@ -98,14 +97,8 @@ class PinsFile:
         self._unsaved.update(changes)
         if self._file is None:  # settings.cache_dir has said why
             return False
-        deadline_s = time.monotonic() + wait_s
-        saving = self._saving
-        if not saving.acquire(timeout=max(0.0, min(wait_s, threading.TIMEOUT_MAX))):
-            return False
-        try:
-            return self._save(self._file, deadline_s - time.monotonic())
-        finally:
-            saving.release()
+        with locking.turn(self._saving, wait_s) as left_s:
+            return left_s is not None and self._save(self._file, left_s)
 
     def renew_lock(self) -> None:
         """Replace the lock between threads: a forked child has not the thread that may hold it."""

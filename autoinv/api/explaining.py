@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,9 +12,7 @@ from autoinv.dispatch import Dispatcher
 from autoinv.ops._inv_state import is_ordinary_type
 from autoinv.ops.table import dispatcher
 from autoinv.problem import Problem, format_shape
-
-if TYPE_CHECKING:
-    from autoinv.report import Explanation
+from autoinv.report import Explanation
 
 
 def explain(*operands: torch.Tensor, op: str = "inv") -> Explanation:
@@ -32,8 +29,6 @@ def explain(*operands: torch.Tensor, op: str = "inv") -> Explanation:
         >>> autoinv.explain(torch.eye(3)).source
         'reference'
     """
-    from autoinv.report import Explanation
-
     chooser = dispatcher(op)
     if len(operands) != 1 or not isinstance(operands[0], torch.Tensor):
         given = ", ".join(type(x).__name__ for x in operands) or "nothing"
@@ -60,8 +55,6 @@ def _explain_taken(chooser: Dispatcher, A: torch.Tensor) -> Explanation:
 
 def explain_problem(problem: Problem) -> Explanation:
     """Say what would run for a problem; times nothing."""
-    from autoinv.report import Explanation
-
     chooser = dispatcher(problem.op)
     plan = chooser.explain(problem)
     decision = plan.decision
