@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from autoinv import environment, native
@@ -91,3 +92,29 @@ def in_child(script: str, arguments: list[str], threads: int, **variables: str) 
         [sys.executable, script, *arguments], env=env, check=True, stdout=subprocess.PIPE, text=True
     )
     return done.stdout
+
+
+@dataclass
+class Bars:
+    """What a run must keep to: compares, and remembers each bar that was missed. No number misses every bar."""
+
+    checked: int = 0
+    missed: list[str] = field(default_factory=list)
+
+    def at_most(self, what: str, value: float, bar: float) -> None:
+        self._check(value <= bar, f"{what}: {value:.4g}, bar at most {bar:g}")
+
+    def at_least(self, what: str, value: float, bar: float) -> None:
+        self._check(value >= bar, f"{what}: {value:.4g}, bar at least {bar:g}")
+
+    def _check(self, is_met: bool, text: str) -> None:
+        self.checked += 1
+        if not is_met:
+            self.missed.append(text)
+
+    def exit_status(self) -> int:
+        """Print which bars were missed and return the process's exit status; nothing checked is a failure too."""
+        print(f"{self.checked} bars checked, {len(self.missed)} missed")
+        for text in self.missed:
+            print(f"MISSED {text}")
+        return 0 if self.checked and not self.missed else 1
