@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING
 
 from autoinv import lazy
 from autoinv.ops.inv import inv, inv_ex
-from autoinv.ops.safe_inv import safe_inv
+from autoinv.ops.inv.safe import safe_inv
 from autoinv.patch import patched
 from autoinv.version import __version__
 
 if TYPE_CHECKING:
     from autoinv.api import configure, explain, forget, pin, unpin, using, warm
-    from autoinv.events import on_decision
-    from autoinv.ranks import sync
+    from autoinv.api.distributed import sync
+    from autoinv.planning.events import on_decision
 
 __all__ = [
     "__version__",
@@ -33,8 +33,8 @@ __all__ = [
 # What only people and set-up code call comes when it is first asked for: 10 of the 15 ms that an import may take.
 _LATER = {
     **dict.fromkeys(("configure", "explain", "forget", "pin", "unpin", "using", "warm"), "autoinv.api"),
-    "on_decision": "autoinv.events",
-    "sync": "autoinv.ranks",
+    "on_decision": "autoinv.planning.events",
+    "sync": "autoinv.api.distributed",
 }
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from autoinv.problem import Problem
-from autoinv.strategies.base import Strategy
+from autoinv.strategy import Strategy
 
 Operands = tuple[torch.Tensor, ...]
 Strides = Sequence[Sequence[int]]

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
-from autoinv.commands import COMMANDS
-from autoinv.commands._problem import FAILED, INTERRUPTED, CommandError
+from autoinv.cli import COMMANDS
+from autoinv.cli._arguments import FAILED, INTERRUPTED, CommandError
 from autoinv.errors import AutoinvWarning, logger
 from autoinv.version import __version__
 

@@ -18,7 +18,7 @@ BAR_MS = 5.0
 
 FIRST_CALL = """
 import sys, time, torch, autoinv
-from autoinv.ops._inv_operation import INV
+from autoinv.ops.inv.operation import INV
 calls_s = [0.0]  # seconds of every call of a strategy, whoever makes it
 
 def timing(bind):
@@ -38,7 +38,7 @@ for strategy in INV.table:
 A = torch.randn(*map(int, sys.argv[1].split("x")), dtype=torch.float64)
 torch.linalg.inv(A[:1])
 autoinv.explain(A)  # the imports and the file, which are not tuning
-import autoinv.tuner
+import autoinv.tuning.tuner
 began = time.perf_counter(); torch.linalg.inv(A); torch_s = time.perf_counter() - began
 began = time.perf_counter(); autoinv.inv(A); spent_s = time.perf_counter() - began
 print(spent_s, max(calls_s), torch_s)

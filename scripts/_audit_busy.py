@@ -10,9 +10,9 @@ import _load
 import torch
 from _audit_quiet import BAD_REGRET, Quiet, operand, problem, quiet, settled, tell_bad, tuning
 
-from autoinv.decisions import Decision
-from autoinv.ops._inv_operation import INV
+from autoinv.ops.inv.operation import INV
 from autoinv.problem import Problem, format_shape
+from autoinv.store.decisions import Decision
 
 BUSY_OVER_IDLE_BAR = 3.0
 MEAN_S = 0.5

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 import _bench
 import torch
 
-from autoinv.decisions import Decision
-from autoinv.ops._inv_operation import INV
+from autoinv.ops.inv.operation import INV
 from autoinv.problem import Problem
-from autoinv.synthetic import dense_stride
-from autoinv.tuner import tune
+from autoinv.store.decisions import Decision
+from autoinv.tuning.operands import dense_stride
+from autoinv.tuning.tuner import tune
 
 CALM_FACTOR = 1.5
 """Of those that open no thread team the fastest is right, when it takes at most so many times the best."""

@@ -16,9 +16,9 @@ import _bench
 import torch
 
 import autoinv
-from autoinv.dispatch import key_of
-from autoinv.ops._inv_operation import DISPATCHER
-from autoinv.strategies.base import Run
+from autoinv.ops.inv.operation import DISPATCHER
+from autoinv.planning.dispatch import key_of
+from autoinv.strategy import Run
 
 TRIES = 3
 ABOVE_BAR = 1.1

@@ -13,7 +13,7 @@ import bench_busy
 CHILD = """
 import time
 import torch, autoinv
-from autoinv import tuner
+from autoinv.tuning import tuner
 
 tunings, tune = [], tuner.tune
 tuner.tune = lambda *a, **k: (tunings.append(1), tune(*a, **k))[1]

@@ -24,8 +24,8 @@ from pathlib import Path
 import torch
 
 from autoinv import environment
-from autoinv.decisions import Decision, DecisionsFile
 from autoinv.problem import Problem
+from autoinv.store.decisions import Decision, DecisionsFile
 
 MACHINE = dataclasses.replace(environment.of("cpu"), cpu_model="stress")
 LONGEST_LIFE_S = 0.3

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import torch
 
-from autoinv.accuracy import inverse_residual
+from autoinv.ops.inv.accuracy import inverse_residual
+from autoinv.ops.inv.strategies import TABLE
+from autoinv.ops.inv.strategies._guard import Guarded, trust_of
 from autoinv.problem import DTYPES, Problem
-from autoinv.strategies.inv import TABLE
-from autoinv.strategies.inv._guard import Guarded, trust_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from families import FAMILIES, matrices, spread

@@ -6,8 +6,9 @@ import os
 
 import pytest
 
-from autoinv import errors, settings, synced
+from autoinv import errors, settings
 from autoinv.ops.table import DISPATCHERS
+from autoinv.planning import agreement
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +27,7 @@ def private_cache_dir(tmp_path_factory, monkeypatch):
 def start_afresh() -> None:
     """Forget what this process learnt, told and remembered, as a new process would have it."""
     errors.reset()
-    synced.adopt((), {})
+    agreement.adopt((), {})
     for dispatcher in DISPATCHERS.values():
         dispatcher.planner.forget()
         dispatcher.forget()

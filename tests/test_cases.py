@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import autoinv
-from autoinv.ops._inv_operation import INV
+from autoinv.ops.inv.operation import INV
 
 F64 = torch.float64
 STRATEGIES = INV.names()
@@ -98,7 +98,7 @@ def test_a_mapped_call_is_one_batch(monkeypatch):
         batches.append(tuple(A.shape))
         return torch.linalg.inv(A)
 
-    monkeypatch.setattr("autoinv.ops._inv_transforms.untimed_answer", spy)
+    monkeypatch.setattr("autoinv.calls.transforms.untimed_answer", spy)
     torch.vmap(autoinv.inv)(matrices(7, 3, 3))
     assert [(7, 3, 3)] == batches
 

@@ -14,14 +14,12 @@ import autoinv
 PACKAGE = Path(autoinv.__file__).parent
 
 FLOORS = (
-    (1, "native problem measure accuracy environment settings setting_values errors storage version"),
-    (1, "lazy locking jsontext jsonfile synthetic strategies.base"),
-    (2, "strategies decision decisions pins neighbours merge report operation"),
-    (3, "tuner screening choice exchange plan pinned synced meeting"),
-    (4, "planner events"),
-    (5, "dispatch"),
-    (6, "ops"),
-    (7, "api tune commands patch ranks"),
+    (1, "native problem environment settings setting_values errors version lazy strategy operation"),
+    (2, "store"),
+    (3, "tuning"),
+    (4, "planning"),
+    (5, "calls ops"),
+    (7, "api tune cli patch"),
 )
 TOP = 8  # the package itself: the public names
 
@@ -93,10 +91,10 @@ def test_no_module_imports_one_of_a_higher_floor(path):
 def test_measuring_knows_no_strategy_and_strategies_no_timing(path):
     used = imports_of(path)
     name = module_name(path)
-    if name == "measure":
-        assert not {u for u in used if u.startswith(("strategies", "ops"))}
-    if name.startswith("strategies"):
-        assert not {u for u in used if u.startswith(("measure", "tuner", "decisions"))}
+    if name == "tuning.timing":
+        assert not {u for u in used if u.startswith(("ops",))}
+    if name.startswith("ops.inv.strategies"):
+        assert not {u for u in used if u.startswith(("tuning", "store"))}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: module_name(p) or "autoinv")
@@ -116,7 +114,7 @@ before = set(sys.modules)
 import autoinv
 new = set(sys.modules) - before
 heavy = {"filelock", "platformdirs", "rich", "matplotlib", "statistics", "torch._dynamo", "torch._inductor"}
-print(sorted(new & (heavy | {"autoinv.native._native", "autoinv.tune", "autoinv.tuner"})))
+print(sorted(new & (heavy | {"autoinv.native._native", "autoinv.tune", "autoinv.tuning.tuner"})))
 """
 
 TOUCHED = """

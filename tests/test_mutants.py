@@ -9,9 +9,9 @@ import torch
 from fakes import FakeStopwatch
 
 import autoinv
-from autoinv.dispatch import key_of
-from autoinv.measure import CLEAR_ROUNDS, Stopwatch, race
-from autoinv.ops._inv_operation import DISPATCHER
+from autoinv.ops.inv.operation import DISPATCHER
+from autoinv.planning.dispatch import key_of
+from autoinv.tuning.timing import CLEAR_ROUNDS, Stopwatch, race
 
 
 def randn(*shape):

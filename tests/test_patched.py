@@ -70,7 +70,7 @@ def test_errors_and_refusals_are_torchs():
 
 def test_a_reference_strategy_inside_does_not_call_itself():
     A = matrices(4, 3, 3)
-    for name in autoinv.ops._inv_operation.INV.names():
+    for name in autoinv.ops.inv.operation.INV.names():
         with autoinv.patched(), autoinv.using(strategy=name):
             torch.testing.assert_close(torch.linalg.inv(A), A.inverse())
     with autoinv.patched(), autoinv.using(mode="off"):
@@ -178,7 +178,7 @@ def test_a_patch_of_somebody_else_inside_is_left_to_him(monkeypatch):
         assert theirs is torch.linalg.inv
         assert not goes_through_autoinv()
     finally:
-        torch.linalg.inv = autoinv.strategies.inv._lu.inv
+        torch.linalg.inv = autoinv.ops.inv.strategies._lu.inv
 
 
 def test_a_patch_of_somebody_else_outside_is_kept():

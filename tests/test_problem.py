@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoinv.dispatch import key_of
+from autoinv.planning.dispatch import key_of
 from autoinv.problem import DTYPES, LAYOUTS, Problem, format_shape, layout_of, parse_shape
 
 shapes = st.lists(st.integers(0, 2**40), min_size=2, max_size=6).map(tuple)

@@ -9,8 +9,8 @@ import pytest
 
 import autoinv
 from autoinv import settings
-from autoinv.commands import COMMANDS
-from autoinv.ops._inv_operation import INV
+from autoinv.cli import COMMANDS
+from autoinv.ops.inv.operation import INV
 
 README = Path(__file__).parent.parent / "README.md"
 TEXT = README.read_text()

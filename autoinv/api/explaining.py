@@ -7,12 +7,12 @@ import dataclasses
 import torch
 
 from autoinv import native
-from autoinv.decisions import Decision
-from autoinv.dispatch import Dispatcher
-from autoinv.ops._inv_state import is_ordinary_type
+from autoinv.api.report import Explanation
+from autoinv.calls.state import is_ordinary_type
 from autoinv.ops.table import dispatcher
+from autoinv.planning.dispatch import Dispatcher
 from autoinv.problem import Problem, format_shape
-from autoinv.report import Explanation
+from autoinv.store.decisions import Decision
 
 
 def explain(*operands: torch.Tensor, op: str = "inv") -> Explanation:

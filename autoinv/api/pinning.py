@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from autoinv import pins, settings, synced
+from autoinv import settings
 from autoinv.api.problems import SAVE_WAIT_S, ShapeLike, problem_of
 from autoinv.errors import warn_once
 from autoinv.ops.table import dispatcher
+from autoinv.planning import agreement
+from autoinv.store import pins
 
 _CHECK = "Run `python -m autoinv.tune doctor` to see what is wrong with the file."
 
@@ -40,7 +42,7 @@ def pin(
         raise ValueError(f"{op} has no strategy {strategy!r}; it has {', '.join(chooser.operation.names())}")
     if not found.supports(problem):
         raise ValueError(f"{strategy} does not support {problem.key}; pin one that does")
-    synced.drop_like(problem)
+    agreement.drop_like(problem)
     if not pins.opened_pins(settings.cache_dir()).set(problem, strategy, SAVE_WAIT_S):
         warn_once("pin not saved", "the pin could not be saved and holds in this process only", _CHECK)
     chooser.forget()
@@ -65,7 +67,7 @@ def unpin(
     """
     chooser = dispatcher(op)
     problem = problem_of(shape, op, dtype, device)
-    synced.drop_like(problem)
+    agreement.drop_like(problem)
     removed = pins.opened_pins(settings.cache_dir()).remove(problem, SAVE_WAIT_S)
     chooser.forget()
     return removed

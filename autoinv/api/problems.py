@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import torch
 
-from autoinv import decisions, environment, settings
+from autoinv import environment, settings
 from autoinv.problem import DTYPES, MOST_DIMS, Problem, Shape, parse_shape
+from autoinv.store import decisions
 
 ShapeLike = str | Sequence[int]
 

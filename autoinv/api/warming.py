@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from autoinv import settings, synced
+from autoinv import settings
 from autoinv.api.problems import (
     SAVE_WAIT_S,
     ShapeLike,
@@ -17,12 +17,13 @@ from autoinv.api.problems import (
     problem_of,
     sizes_of,
 )
-from autoinv.decisions import Decision
-from autoinv.dispatch import Dispatcher
 from autoinv.errors import warn_once
 from autoinv.ops.table import DISPATCHERS, dispatcher
+from autoinv.planning import agreement
+from autoinv.planning.dispatch import Dispatcher
 from autoinv.problem import Problem
-from autoinv.synthetic import dense_stride
+from autoinv.store.decisions import Decision
+from autoinv.tuning.operands import dense_stride
 
 _MOST_NAMED = 8
 """Problems that a warning names; of more it says how many."""
@@ -125,7 +126,7 @@ def forget(
         )
 
     chosen: list[Dispatcher] = list(DISPATCHERS.values()) if op is None else [dispatcher(op)]
-    synced.drop(is_meant)
+    agreement.drop(is_meant)
     count = sum(file.forget(is_meant, SAVE_WAIT_S) for file in files())
     for chooser in chosen:
         chooser.planner.forget(is_meant)

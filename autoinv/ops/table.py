@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from autoinv.dispatch import Dispatcher
-from autoinv.ops import _inv_operation
+from autoinv.ops.inv import operation
+from autoinv.planning.dispatch import Dispatcher
 
-DISPATCHERS: dict[str, Dispatcher] = {"inv": _inv_operation.DISPATCHER}
+DISPATCHERS: dict[str, Dispatcher] = {"inv": operation.DISPATCHER}
 
 
 def dispatcher(op: str) -> Dispatcher:

@@ -1,0 +1,128 @@
+"""`safe_inv`: the inverse that one bad matrix does not stop."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from autoinv.calls.state import is_ordinary_type, is_traced, is_transformed, wants_gradient
+from autoinv.ops.inv import inv, inv_ex
+from autoinv.ops.inv._finite_gradient import is_finite, with_finite_gradient
+from autoinv.strategy import LinAlgError
+
+SINGULAR = ("nan", "pinv", "raise")
+
+_WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
+
+def safe_inv(A: Tensor, *, eps: float = 0.0, singular: str = "nan") -> tuple[Tensor, Tensor]:
+    """Return the inverse of each matrix, and which of them have one.
+
+    One bad matrix among thousands does not end a training run, and its gradient does not spoil the others'.
+    Regularise with ``eps`` where nearly singular matrices are expected (covariances, ``J^T J``): for positive
+    semi-definite ones it bounds the inverse by ``1 / eps``, at the price of a bias. Where the inverse is only
+    multiplied by something, rather use ``torch.linalg.solve``: it is more accurate and saves that product.
+
+    Args:
+        A: ``(*, n, n)``; float16 and bfloat16 are computed in float32 and rounded back.
+        eps: added to the diagonal first.
+        singular: what stands where there is no inverse: ``"nan"``; ``"pinv"``, the Moore-Penrose
+            pseudo-inverse (NaN where the matrix itself is not finite); or ``"raise"``. While torch compiles
+            or transforms, no value can be looked at: ``"raise"`` then sees only what LU calls singular.
+
+    Returns:
+        ``(inverse, ok)``: ``(*, n, n)``, contiguous, of A's dtype; and bool ``(*)``, False where LU meets a
+        zero pivot or the result is not finite. The gradient is finite everywhere: zero where not ok, and
+        zero for a matrix whose own gradient overflows.
+
+    Raises:
+        RuntimeError: when the matrices are not square, and for what `inv` refuses.
+        torch.linalg.LinAlgError: with ``singular="raise"``; the text names the flat index of the first.
+        ValueError: when ``singular`` is none of the three.
+
+    Example:
+        >>> import torch, autoinv
+        >>> inverse, ok = autoinv.safe_inv(torch.stack([2 * torch.eye(2), torch.zeros(2, 2)]))
+        >>> ok
+        tensor([ True, False])
+        >>> inverse[0]
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.5000]])
+    """
+    if singular not in SINGULAR:
+        raise ValueError(f"singular={singular!r} is none of {', '.join(map(repr, SINGULAR))}")
+    _refuse_misfits(A)
+    dtype = A.dtype
+    differentiates = is_transformed() or wants_gradient(A)
+    B = with_finite_gradient(A) if differentiates else A
+    B = B.to(_WIDER.get(dtype, dtype))
+    if eps:
+        B = B + eps * torch.eye(B.shape[-1], dtype=B.dtype, device=B.device)
+    if not _may_look_at(B):
+        return _unseen(B, dtype, singular)
+    X, info = inv_ex(B)
+    ok = (info == 0) & is_finite(X.detach().to(dtype))
+    if bool(ok.all()):
+        return X.to(dtype), ok
+    if singular == "raise":
+        _raise_for(info, ok, dtype)
+    filling = _pseudo_inverse_of_rows(B.detach(), ok) if singular == "pinv" else torch.full_like(X, torch.nan)
+    if differentiates:  # a bad matrix must be gone before, or it spoils the gradient: 0 * inf is NaN
+        X = inv(_replaced(B, ok))
+    return _where(ok, X, filling).to(dtype), ok
+
+
+def _refuse_misfits(A: Tensor) -> None:
+    if not isinstance(A, Tensor) or A.dim() < 2 or not (A.is_floating_point() or A.is_complex()):
+        inv(A)  # raises, in torch's words
+    if A.shape[-1] != A.shape[-2]:
+        raise RuntimeError(
+            f"safe_inv: matrices of {A.shape[-2]} by {A.shape[-1]} are not square and have no inverse; "
+            "torch.linalg.pinv gives their pseudo-inverse, torch.linalg.lstsq solves with them"
+        )
+
+
+def _may_look_at(B: Tensor) -> bool:
+    """Whether Python may branch on values: nothing traces or transforms, and no subclass is in the way."""
+    return is_ordinary_type(B) and not is_traced() and not is_transformed()
+
+
+def _where(ok: Tensor, X: Tensor, other: Tensor) -> Tensor:
+    return torch.where(ok[..., None, None], X, other)
+
+
+def _replaced(B: Tensor, ok: Tensor) -> Tensor:
+    return _where(ok, B, torch.eye(B.shape[-1], dtype=B.dtype, device=B.device))
+
+
+def _unseen(B: Tensor, dtype: torch.dtype, singular: str) -> tuple[Tensor, Tensor]:
+    """Answer without a look at any value, at the price of inverting twice."""
+    if singular == "raise":
+        X = inv(B).to(dtype)
+        return X, is_finite(X.detach())
+    bare = B.detach()
+    guess, info = inv_ex(bare)
+    ok = (info == 0) & is_finite(guess.to(dtype))
+    filling = torch.full_like(bare, torch.nan)
+    if singular == "pinv":
+        has_one = ~ok & is_finite(bare)
+        filling = _where(has_one, torch.linalg.pinv(_where(has_one, bare, torch.zeros_like(bare))), filling)
+    return _where(ok, inv(_replaced(B, ok)), filling).to(dtype), ok
+
+
+def _pseudo_inverse_of_rows(B: Tensor, ok: Tensor) -> Tensor:
+    filling = torch.full_like(B, torch.nan, memory_format=torch.contiguous_format)
+    has_one = ~ok & is_finite(B)
+    filling[has_one] = torch.linalg.pinv(B[has_one])
+    return filling
+
+
+def _raise_for(info: Tensor, ok: Tensor, dtype: torch.dtype) -> None:
+    first = int((~ok).flatten().nonzero()[0])
+    if int(info.flatten()[first]) != 0:
+        torch._linalg_check_errors(info, "safe_inv", is_matrix=info.dim() == 0)
+    where = "" if ok.dim() == 0 else f"(Batch element {first}): "
+    raise LinAlgError(
+        f"safe_inv: {where}The inverse is not finite in {str(dtype).removeprefix('torch.')}: "
+        "the matrix holds NaN or infinity, or is too close to a singular one"
+    )

@@ -1,0 +1,33 @@
+"""``batched``: PyTorch's own call, the reference."""
+
+from __future__ import annotations
+
+import torch
+
+from autoinv.ops.inv.strategies._lu import batched_is_broken, inv, inv_into, lu_opens_team
+from autoinv.problem import Problem
+from autoinv.strategy import Run, Strategy
+
+
+class Batched(Strategy):
+    """``torch.linalg.inv``, its column-major matrices copied into contiguous ones."""
+
+    name = "batched"
+
+    def supports(self, problem: Problem) -> bool:
+        """Everything but what torch itself gets wrong."""
+        return not batched_is_broken(problem)
+
+    def bind(self, problem: Problem) -> Run:
+        """Return the call; nothing about it depends on the problem."""
+        del problem
+        return _run
+
+    def opens_team(self, problem: Problem) -> bool:
+        """On the CPU any batch, and a large matrix."""
+        return lu_opens_team(problem)
+
+
+def _run(A: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    # Not inv(A.mT).mT, contiguous for free: it swaps the left and the right residual.
+    return inv(A).contiguous() if out is None else inv_into(A, out)

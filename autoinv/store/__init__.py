@@ -1,0 +1,1 @@
+"""Decisions and pins on disk, shared by processes; knows no torch operation."""

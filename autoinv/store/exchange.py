@@ -1,0 +1,151 @@
+"""Decisions taken out and in, checked and cleared away: what the commands around the file do."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoinv.store import decisions, disk, jsontext, locking, pins, table
+from autoinv.store.decision import Decision, from_entry
+from autoinv.store.decisions import DecisionsFile
+from autoinv.store.pins import Pins, PinsFile
+
+_OURS = re.compile(re.escape(decisions.PREFIX) + r"([0-9a-f]{8,64})\.json(\.lock|\.corrupt)?")
+
+
+class ImportRefusedError(ValueError):
+    """A file that is not taken in, and why; nothing was changed."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """How many decisions and pins a file held, and whether what they changed was saved."""
+
+    decisions: int
+    pins: int
+    saved: bool
+
+
+def export_to(target: Path, file: DecisionsFile, pinned: PinsFile) -> int:
+    """Write the decisions of one environment, and all pins, to a file; return how many decisions.
+
+    Raises:
+        OSError: when it cannot be written.
+    """
+    found = file.all()
+    document: dict[str, object] = {
+        "schema": jsontext.SCHEMA,
+        "environment": file.environment,
+        decisions.SECTION: {decision.problem.key: decision.entry() for decision in found},
+        pins.SECTION: pinned.entries(),
+    }
+    disk.replace(target, jsontext.serialised(document), private=False)
+    return len(found)
+
+
+def import_from(
+    source: Path, file: DecisionsFile, pinned: PinsFile, *, any_environment: bool = False, wait_s: float = 2.0
+) -> Imported:
+    """Merge an exported file into this environment's decisions and the pins, all of it or nothing.
+
+    What is here already stays where it would against another process: settled decisions, and every pin.
+
+    Raises:
+        ImportRefusedError: when anything in it is bad, naming the entry, or it is of another environment.
+    """
+    faults: list[str] = []
+    document, taken, pins_taken = _checked(source, faults.append)
+    if faults:
+        raise ImportRefusedError(f"{source} is not imported, nothing of it was taken: {faults[0]}")
+    there = document.get("environment")
+    if not any_environment and there != file.environment:
+        raise ImportRefusedError(
+            f"{source} is not imported: it was made elsewhere ({_difference(there, file.environment)}). "
+            "Pass --any-environment to take its decisions all the same"
+        )
+    saved = file.put_all(taken, wait_s) if taken else True
+    fresh = {key: pin for key, pin in pins_taken.items() if key not in pinned.entries()}
+    saved = (pinned.change(fresh, wait_s) if fresh else True) and saved
+    return Imported(len(taken), len(pins_taken), saved)
+
+
+def verify(path: Path) -> list[str]:
+    """Return what is wrong with a decisions, pins or exported file, each bad entry by its key.
+
+    Raises:
+        FileNotFoundError: when there is no such file.
+    """
+    faults: list[str] = []
+    _checked(path, faults.append, any_owner=False)
+    return faults
+
+
+def prune(folder: Path, live: Collection[str], *, dry_run: bool = False) -> list[Path]:
+    """Remove the files of environments not among the ``live`` fingerprints, and stray temporary files.
+
+    Returns the paths removed (or that would be). A file whose lock is held is in use, so not dead.
+    """
+    dead: dict[str, list[Path]] = {}
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.iterdir()):
+            match = _OURS.fullmatch(path.name)
+            if match and match.group(1) not in live and not path.is_dir():
+                dead.setdefault(match.group(1), []).append(path)
+    gone = disk.strays(folder) if dry_run else disk.sweep(folder)
+    for fingerprint, paths in dead.items():
+        gone += paths if dry_run else _remove(folder, fingerprint, paths)
+    return gone
+
+
+def _remove(folder: Path, fingerprint: str, paths: list[Path]) -> list[Path]:
+    lock_path = table.lock_path(folder / decisions.file_name(fingerprint))
+    removed: list[Path] = []
+    with locking.locked(lock_path, 0.0) as lock:
+        if lock is locking.Lock.BUSY:
+            return []
+        for path in {*paths, lock_path}:
+            with contextlib.suppress(OSError):
+                path.unlink()
+                removed.append(path)
+    return sorted(set(removed) & set(paths))
+
+
+def _checked(
+    path: Path, tell: Callable[[str], None], *, any_owner: bool = True
+) -> tuple[dict[str, object], list[Decision], Pins]:
+    """Return a file's document, decisions and pins, and tell of everything in it that is bad."""
+    taken: list[Decision] = []
+    pins_taken: Pins = {}
+    try:
+        data = disk.read(path.resolve() if any_owner else path, jsontext.MAX_BYTES, any_owner=any_owner)
+        document = jsontext.parse(data, twice=lambda name: tell(f"{name!r} stands twice"))
+        if decisions.SECTION not in document and pins.SECTION not in document:
+            raise jsontext.CorruptError("neither decisions nor pins in it")
+        sections = [
+            {} if name not in document else jsontext.entries_of(document, name)
+            for name in (decisions.SECTION, pins.SECTION)
+        ]
+    except (disk.UnusableError, jsontext.CorruptError) as fault:
+        tell(str(fault))
+        return {}, taken, pins_taken
+    for key, entry in sections[0].items():
+        try:
+            taken.append(from_entry(key, entry))
+        except ValueError as error:
+            tell(f"the decision {key[:120]!r}: {error}")
+    for key, entry in sections[1].items():
+        try:
+            pins_taken[key] = pins.check_pin(key, entry)
+        except ValueError as error:
+            tell(f"the pin {key[:120]!r}: {error}")
+    return document, taken, pins_taken
+
+
+def _difference(there: object, here: dict[str, object]) -> str:
+    if not isinstance(there, dict):
+        return "it does not say where"
+    names = [name for name in here if there.get(name) != here[name]]
+    return ", ".join(f"{name} {there.get(name)!r} there, {here[name]!r} here" for name in names[:3])

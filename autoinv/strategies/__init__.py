@@ -1,1 +1,0 @@
-"""How: one package an operation, one file a strategy."""

@@ -1,0 +1,1 @@
+"""Timing the candidates of a problem against each other; knows no strategy."""

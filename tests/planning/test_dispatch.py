@@ -1,0 +1,353 @@
+"""The memo and what a miss does, on real strategies."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+import autoinv
+from autoinv.errors import AutoinvWarning
+from autoinv.ops.inv.operation import DISPATCHER, INV
+from autoinv.planning import dispatch
+from autoinv.strategy import Strategy
+
+
+def randn(*shape, dtype=torch.float64):
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(3))
+
+
+def same(X, A):
+    torch.testing.assert_close(X, torch.linalg.inv(A))
+    assert X.is_contiguous()
+
+
+def test_the_second_call_of_a_shape_plans_nothing(monkeypatch):
+    A = randn(7, 3, 3)
+    autoinv.inv(A)
+    while DISPATCHER.memo.get(dispatch.key_of(A)) is None:  # a busy machine: served once, then tuned again
+        autoinv.inv(A)
+    monkeypatch.setattr(DISPATCHER.planner, "plan", lambda *a: pytest.fail("planned again"))
+    same(autoinv.inv(A), A)
+
+
+def test_the_memo_is_bounded(monkeypatch):
+    monkeypatch.setattr(dispatch, "MEMO_MOST", 50)
+    with autoinv.using(mode="cached"):
+        for b in range(1, 201):
+            autoinv.inv(torch.eye(1).expand(b, 1, 1).contiguous())
+        assert len(DISPATCHER.memo) == 50
+
+
+def test_going_round_somewhat_more_shapes_than_the_memo_holds_hits_mostly(monkeypatch):
+    monkeypatch.setattr(dispatch, "MEMO_MOST", 200)
+    misses = 0
+    for turn in range(10):
+        for b in range(240):
+            if (b, "out") not in DISPATCHER.memo:
+                misses += turn > 2
+                DISPATCHER.remember((b, "out"), torch.linalg.inv)
+            assert len(DISPATCHER.memo) <= 200
+    assert misses < 7 * 240 / 2
+
+
+def test_a_full_memo_leaves_the_random_numbers_of_the_program_alone(monkeypatch):
+    monkeypatch.setattr(dispatch, "MEMO_MOST", 5)
+    random.seed(3)
+    expected = random.random()
+    random.seed(3)
+    for b in range(20):
+        DISPATCHER.remember((b,), torch.linalg.inv)
+    assert expected == random.random()
+
+
+def test_what_was_put_into_the_memo_past_its_cap_goes_with_the_next_entry(monkeypatch):
+    monkeypatch.setattr(dispatch, "MEMO_MOST", 50)
+    DISPATCHER.memo.update({(b, "out"): torch.linalg.inv for b in range(90)})
+    DISPATCHER.remember((90,), torch.linalg.inv)
+    assert len(DISPATCHER.memo) == 50
+    assert (90,) in DISPATCHER.memo
+
+
+def test_threads_that_fill_the_memo_at_once_keep_it_bounded(monkeypatch):
+    monkeypatch.setattr(dispatch, "MEMO_MOST", 50)
+    failures = []
+
+    def fill(mine):
+        try:
+            for b in range(2000):
+                DISPATCHER.remember((mine, b), torch.linalg.inv)
+                if b % 100 == 0:
+                    DISPATCHER.forget()
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=fill, args=(mine,)) for mine in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    DISPATCHER.remember((0,), torch.linalg.inv)
+    assert len(DISPATCHER.memo) <= 50
+
+
+def test_each_layout_and_each_kind_of_stride_is_answered_right():
+    A = randn(6, 8, 3, 3)
+    for view in (A, A.mT, A[1:, ::2], A.transpose(0, 1), A[2], A[2, 3], randn(4, 7, 7)[:, 2:5, 1:4]):
+        for _ in range(3):
+            same(autoinv.inv(view), view)
+
+
+def test_an_expanded_batch_is_inverted_once_and_filled(monkeypatch):
+    seen = []
+    original = INV.strategy("batched").bind
+
+    def spy(self, problem):
+        seen.append(problem.batch)
+        return original(problem)
+
+    A = randn(3, 3).expand(10_000, 3, 3)
+    with autoinv.using(strategy="batched"):
+        monkeypatch.setattr(type(INV.strategy("batched")), "bind", spy)
+        same(autoinv.inv(A), A)
+    assert seen == [1]
+
+
+def test_an_expanded_batch_names_the_flat_index_of_the_whole_batch():
+    A = randn(4, 3, 3)
+    A[2] = 0
+    with pytest.raises(torch.linalg.LinAlgError) as ours:
+        autoinv.inv(A[:, None].expand(4, 5, 3, 3))
+    with pytest.raises(torch.linalg.LinAlgError) as theirs:
+        torch.linalg.inv(A[:, None].expand(4, 5, 3, 3))
+    assert str(ours.value) == str(theirs.value)
+    assert "Batch element 10" in str(ours.value)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 3), (4, 0, 0), (0, 0), (2, 0, 5, 5)])
+def test_empty_batches_and_empty_matrices_come_back_empty(shape):
+    assert autoinv.inv(torch.zeros(shape)).shape == shape
+    assert not any(d for d in DISPATCHER.memo)
+
+
+class Moody(Strategy):
+    """Raises whenever it is used, and counts that."""
+
+    name = "moody"
+
+    def __init__(self):
+        self.raised = 0
+
+    def supports(self, problem):
+        return True
+
+    def bind(self, problem):
+        def run(A, out=None):
+            self.raised += 1
+            raise RuntimeError("the mood is gone")
+
+        return run
+
+
+def test_a_strategy_that_raises_at_use_is_demoted_once_with_a_warning(monkeypatch):
+    A, moody = randn(5, 3, 3), Moody()
+    monkeypatch.setattr(DISPATCHER.operation.__class__, "strategy", lambda self, name: moody)
+    with (
+        autoinv.using(strategy="loop"),
+        pytest.warns(AutoinvWarning, match="the mood is gone") as told,
+    ):
+        for _ in range(3):
+            same(autoinv.inv(A), A)
+    assert (moody.raised, len(told)) == (1, 1)
+
+
+def test_whatever_fails_while_planning_the_answer_is_right_and_one_warning_says_so(monkeypatch):
+    monkeypatch.setattr(DISPATCHER.planner, "plan", lambda *a: 1 / 0)
+    A = randn(5, 3, 3)
+    with pytest.warns(AutoinvWarning, match="ZeroDivisionError") as told:
+        for _ in range(3):
+            same(autoinv.inv(A), A)
+    assert len(told) == 1
+
+
+def test_sixteen_threads_on_one_cold_problem_make_one_tuning(monkeypatch):
+    from autoinv.tuning import tuner
+
+    tunings, tune = [], tuner.tune
+
+    def slow_tune(*args, **kwargs):
+        tunings.append(threading.get_ident())
+        time.sleep(0.05)
+        return tune(*args, **kwargs)
+
+    monkeypatch.setattr(tuner, "tune", slow_tune)
+    A = randn(33, 3, 3)
+    autoinv.explain(A)  # the imports of a first call done
+    answers = []
+    start = threading.Barrier(16)
+
+    def call():
+        start.wait()
+        answers.append(autoinv.inv(A))
+
+    threads = [threading.Thread(target=call) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(tunings) == 1
+    assert len(answers) == 16
+    for X in answers:
+        same(X, A)
+
+
+def test_changing_the_number_of_threads_changes_the_key():
+    code = """
+import torch, autoinv.api
+A = torch.randn(9, 3, 3)
+autoinv.inv(A)
+torch.set_num_threads(torch.get_num_threads() + 1)
+autoinv.inv(A)
+print(sorted(d.problem.threads for f in autoinv.api.files() for d in f.all()))
+"""
+    done = run_python(code, OMP_NUM_THREADS="1")
+    assert done.strip() == "[1, 2]"
+
+
+def test_batched_lu_that_torch_gets_wrong_is_answered_and_right():
+    code = """
+import torch, autoinv
+torch.set_num_threads(2)
+A = torch.randn(2, 151, 151, dtype=torch.float64) + 20 * torch.eye(151, dtype=torch.float64)
+X = autoinv.inv(A)
+print((A @ X - torch.eye(151, dtype=torch.float64)).abs().max().item() < 1e-12, autoinv.explain(A).reference)
+"""
+    assert run_python(code, OMP_NUM_THREADS="2").split() == ["True", "loop"]
+
+
+def test_a_second_process_times_nothing(private_cache_dir):
+    code = """
+import torch, autoinv
+from autoinv.tuning import tuner
+tunings = []
+tune = tuner.tune
+tuner.tune = lambda *a, **k: (tunings.append(1), tune(*a, **k))[1]
+A = torch.randn(10, 8, 3, 3, dtype=torch.float64)
+autoinv.inv(A)
+e = autoinv.explain(A)
+print(len(tunings), e.source, e.strategy)
+"""
+    first, second = (run_python(code).split() for _ in range(2))
+    assert first[:2] == ["1", "tuned"]
+    assert second == ["0", "file", first[2]]
+
+
+def run_python(code, **variables):
+    env = {**os.environ, **variables}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_answers_and_tunes_although_a_thread_of_the_parent_was_tuning():
+    code = """
+import os, threading, time, torch, autoinv
+from autoinv.planning import planner
+A = torch.randn(20, 3, 3)
+autoinv.inv(A)
+held = threading.Event()
+def hold():
+    with planner._one_tuning:
+        held.set()
+        time.sleep(20)
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+pid = os.fork()
+if pid == 0:
+    B = torch.randn(3000, 4, 4)
+    X = autoinv.inv(B)
+    good = torch.allclose(X, torch.linalg.inv(B), rtol=1e-2, atol=1e-2) and autoinv.explain(B).source == "tuned"
+    os._exit(0 if good else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+os._exit(0)
+"""
+    assert run_python(code, OMP_NUM_THREADS="1").strip() == "0"
+
+
+@pytest.mark.parametrize("strategy", INV.names())
+def test_a_negated_view_is_inverted_as_what_it_says_not_as_what_its_memory_holds(strategy):
+    z = torch.randn(300, 3, 3, dtype=torch.complex128, generator=torch.Generator().manual_seed(5))
+    with autoinv.using(strategy=strategy):
+        for A in (z.conj().imag, torch._neg_view(randn(300, 3, 3)), torch._neg_view(randn(300, 3, 3).mT)):
+            assert A.is_neg()
+            for _ in range(2):
+                same(autoinv.inv(A), A.resolve_neg())
+                same(autoinv.inv(A, out=torch.zeros(300, 3, 3, dtype=A.dtype)), A.resolve_neg())
+
+
+def test_a_negated_view_that_is_contiguous_is_seen_by_out_as_well():
+    z = torch.randn(18, dtype=torch.complex128, generator=torch.Generator().manual_seed(5))
+    A = z.conj().imag.as_strided((2, 3, 3), (9, 3, 1))
+    out = torch.zeros(2, 3, 3, dtype=torch.float64)
+    for _ in range(3):
+        same(autoinv.inv(A, out=out), A.resolve_neg())
+    B = torch._neg_view(torch.zeros(2, 3, 3, dtype=torch.float64))
+    for _ in range(3):
+        autoinv.inv(out, out=B)
+        torch.testing.assert_close(B.resolve_neg(), torch.linalg.inv(out))
+
+
+def test_an_error_of_torchs_own_is_raised_once_and_not_chained():
+    with pytest.raises(RuntimeError, match="Got Long") as raised:
+        autoinv.inv(torch.zeros(2, 3, 3, dtype=torch.int64))
+    assert raised.value.__context__ is None
+
+
+class Hasty(Strategy):
+    """Overwrites its operand's first matrix, then fails."""
+
+    name = "hasty"
+
+    def __init__(self, error):
+        self.error = error
+
+    def supports(self, problem):
+        return True
+
+    def bind(self, problem):
+        def run(A, out=None):
+            if out is not None:
+                out[0] = 0
+            raise self.error
+
+        return run
+
+
+def test_a_failure_half_way_in_place_is_raised_and_not_answered_from_what_is_left(monkeypatch):
+    monkeypatch.setattr(
+        DISPATCHER.operation.__class__, "strategy", lambda self, name: Hasty(MemoryError("half way"))
+    )
+    A = randn(4, 3, 3)
+    with autoinv.using(strategy="loop"), pytest.raises(MemoryError, match="half way"):
+        autoinv.inv(A, out=A)
+
+
+def test_want_of_memory_is_answered_by_torch_and_not_held_against_the_strategy(monkeypatch):
+    monkeypatch.setattr(
+        DISPATCHER.operation.__class__, "strategy", lambda self, name: Hasty(MemoryError("for now"))
+    )
+    A = randn(4, 3, 3)
+    with autoinv.using(strategy="loop"):
+        same(autoinv.inv(A), A)
+    monkeypatch.undo()
+    with autoinv.using(strategy="loop"):
+        same(autoinv.inv(A), A)
+        assert autoinv.explain(A).strategy == "loop"

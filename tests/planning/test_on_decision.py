@@ -1,0 +1,189 @@
+"""Listeners: what they are told, when, and that they can harm nothing."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+from terminal import cpu_file, quick  # noqa: F401 - quick is a fixture
+
+import autoinv
+from autoinv import settings
+from autoinv.ops.table import DISPATCHERS
+from autoinv.planning import planner
+from autoinv.planning.events import DecisionEvent, on_decision, wanted
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+@pytest.fixture
+def heard():
+    """Every event of the test, in order."""
+    found: list[DecisionEvent] = []
+    unsubscribe = on_decision(found.append)
+    yield found
+    unsubscribe()
+
+
+def forget_memos() -> None:
+    for dispatcher in DISPATCHERS.values():
+        dispatcher.forget()
+
+
+def batch(count: int = 5) -> torch.Tensor:
+    return torch.eye(3).repeat(count, 1, 1)
+
+
+def test_a_tuned_decision_is_told_with_its_evidence(heard):
+    autoinv.inv(batch())
+    (event,) = heard
+    decision = cpu_file().get(event.problem)
+    assert event.problem.key == f"inv/5x3x3/float32/cpu/threads={torch.get_num_threads()}/contiguous"
+    assert (event.tuned, event.source) == (True, "tuned")
+    assert (event.strategy, event.seconds) == (decision.strategy, decision.seconds)
+    assert (event.complete, event.contended) == (True, False)
+    assert event.spent_s > 0
+
+
+def test_a_call_that_finds_its_strategy_tells_nobody(heard):
+    for _ in range(3):
+        autoinv.inv(batch())
+    assert len(heard) == 1
+
+
+def test_a_remembered_decision_is_a_hit(heard):
+    autoinv.inv(batch())
+    forget_memos()
+    autoinv.inv(batch())
+    assert [event.tuned for event in heard] == [True, False]
+    assert heard[0].seconds == heard[1].seconds
+
+
+def test_a_neighbour_a_pin_and_the_reference_are_hits_with_their_source(heard):
+    autoinv.inv(batch(5))
+    autoinv.inv(batch(6))
+    autoinv.pin((7, 3, 3), "loop")
+    autoinv.inv(batch(7))
+    with autoinv.using(mode="cached"):
+        autoinv.inv(torch.eye(4).repeat(5, 1, 1))
+    told = [(event.source, event.tuned) for event in heard]
+    assert told == [("tuned", True), ("neighbour", False), ("pin", False), ("reference", False)]
+    assert (heard[2].strategy, heard[2].seconds) == ("loop", {})
+
+
+def test_warm_tells_what_it_tuned_and_what_it_knew(heard):
+    autoinv.warm("5x3x3")
+    autoinv.warm("5x3x3")
+    assert [event.tuned for event in heard] == [True, False]
+
+
+def test_what_serves_until_it_is_tuned_again_is_told_once(heard):
+    autoinv.inv(batch())
+    file, problem = cpu_file(), heard[0].problem
+    old = file.get(problem)
+    autoinv.forget()
+    file.put(replace(old, contended=True), 5.0)
+    with planner._one_tuning:  # another thread is tuning: nothing is decided meanwhile
+        for _ in range(4):
+            autoinv.inv(batch())
+    assert [event.tuned for event in heard] == [True, False]
+    autoinv.inv(batch())
+    assert [event.tuned for event in heard] == [True, False, True]
+
+
+def test_nobody_is_told_after_unsubscribing_however_often(heard):
+    mine: list[DecisionEvent] = []
+    unsubscribe = on_decision(mine.append)
+    again = on_decision(mine.append)
+    autoinv.inv(batch())
+    assert len(mine) == 2
+    unsubscribe()
+    unsubscribe()
+    autoinv.inv(batch(50))
+    assert len(mine) == 3
+    again()
+    autoinv.inv(batch(500))
+    assert (len(mine), len(heard)) == (3, 3)
+
+
+def test_what_a_callback_raises_is_logged_and_the_others_are_told(heard, caplog):
+    def broken(event: DecisionEvent) -> None:
+        raise ZeroDivisionError("mine")
+
+    unsubscribe = on_decision(broken)
+    late: list[DecisionEvent] = []
+    end = on_decision(late.append)
+    with caplog.at_level(logging.ERROR, logger="autoinv"):
+        X = autoinv.inv(batch())
+    unsubscribe()
+    end()
+    assert torch.equal(X, batch())
+    assert (len(heard), len(late)) == (1, 1)
+    (record,) = caplog.records
+    assert (record.name, record.exc_info[0]) == ("autoinv", ZeroDivisionError)
+
+
+def test_a_callback_may_use_autoinv_and_unsubscribe_itself():
+    seen: list[int] = []
+
+    def nested(event: DecisionEvent) -> None:
+        seen.append(event.problem.batch)
+        end()
+        autoinv.inv(batch(99))
+
+    end = on_decision(nested)
+    autoinv.inv(batch())
+    assert seen == [5]
+
+
+def test_what_cannot_be_called_is_refused():
+    with pytest.raises(TypeError, match="on_decision takes a function of one event, not 3"):
+        on_decision(3)
+
+
+def test_a_program_without_listeners_makes_no_events(monkeypatch):
+    monkeypatch.setattr("autoinv.planning.events._event", lambda *a: pytest.fail("an event for nobody"))
+    assert not wanted()
+    autoinv.inv(batch())
+
+
+def test_many_threads_may_subscribe_and_leave_while_others_are_told():
+    end = threading.Event()
+
+    def come_and_go() -> None:
+        while not end.is_set():
+            on_decision(lambda event: None)()
+
+    threads = [threading.Thread(target=come_and_go) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    with autoinv.using(mode="off"):  # decides, and tells, without timing
+        for count in range(2, 40):
+            autoinv.inv(batch(count))
+    end.set()
+    for thread in threads:
+        thread.join()
+    assert not wanted()
+
+
+def test_an_unsubscribed_callback_is_let_go():
+    class Holder:
+        def __call__(self, event: DecisionEvent) -> None: ...
+
+    holder = Holder()
+    before = sys.getrefcount(holder)
+    on_decision(holder)()
+    gc.collect()
+    assert sys.getrefcount(holder) == before
+
+
+def test_the_mode_off_tells_of_the_reference(heard):
+    with autoinv.using(mode="off"):
+        autoinv.inv(batch())
+    assert [(event.source, event.strategy) for event in heard] == [("reference", "batched")]
+    assert settings.current().mode == "tune"
