@@ -6,9 +6,9 @@ What torch.linalg.inv raises is raised by torch itself; nothing here imitates it
 from __future__ import annotations
 
 import logging
-import os
-import threading
 import warnings
+
+from autoinv import fork
 
 logger = logging.getLogger("autoinv")
 
@@ -19,7 +19,7 @@ class AutoinvWarning(RuntimeWarning):
 
 _told: set[str] = set()
 _last: list[str] = []
-_lock = threading.Lock()
+_lock = fork.Lock(reentrant=True)
 
 
 def warn_once(kind: str, what: str, advice: str) -> None:
@@ -47,12 +47,3 @@ def reset() -> None:
     """Forget what was told, so that it is told again."""
     _told.clear()
     _last.clear()
-
-
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.Lock()  # one that another thread held during the fork would stay locked in the child
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)

@@ -10,21 +10,17 @@ imports it too: the thread that would finish is not there. So a fork waits for i
 from __future__ import annotations
 
 import importlib
-import os
 import threading
 from types import ModuleType
 
+from autoinv import fork
+
 importing = threading.RLock()
 """Held while importing; reentrant, as what is imported may import and a signal handler may fork."""
+fork.wait_for(importing)
 
 
 def module(name: str) -> ModuleType:
     """Return a module, imported now if it was not before."""
     with importing:
         return importlib.import_module(name)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=importing.acquire, after_in_parent=importing.release, after_in_child=importing.release
-    )

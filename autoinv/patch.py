@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from collections.abc import Callable
 from contextlib import ContextDecorator
@@ -13,11 +12,12 @@ from typing import Any
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from autoinv import fork
 from autoinv.ops.inv import inv
 
 _NAMES: tuple[tuple[Any, str], ...] = ((torch.linalg, "inv"), (torch, "inverse"), (torch.Tensor, "inverse"))
 
-_lock = threading.Lock()
+_lock = fork.Lock()
 _restores: list[Callable[[], None]] = []
 _blocks = 0  # how many `with patched()` are open, in all threads
 
@@ -100,13 +100,3 @@ def _call(*args: Any, **kwargs: Any) -> torch.Tensor:
         if not args and name in kwargs:
             args = (kwargs.pop(name),)
     return inv(*args, **kwargs)
-
-
-def _reset_after_fork() -> None:
-    """Give the child a lock that no vanished thread holds; blocks of other threads vanished with them."""
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_after_fork)

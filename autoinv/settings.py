@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoinv import lazy
+from autoinv import fork, lazy
 from autoinv.errors import logger, warn_once
 from autoinv.setting_values import PARSERS
 
@@ -29,7 +28,7 @@ class Settings:
     log: str = "warning"
 
 
-_lock = threading.RLock()
+_lock = fork.Lock(reentrant=True)
 _base: dict[str, object] = {}
 """What `configure` set."""
 _overlays: list[Mapping[str, object]] = []

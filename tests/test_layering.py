@@ -14,7 +14,7 @@ import autoinv
 PACKAGE = Path(autoinv.__file__).parent
 
 FLOORS = (
-    (1, "native problem environment settings setting_values errors version lazy strategy operation"),
+    (1, "native problem environment settings setting_values errors version lazy fork strategy operation"),
     (2, "store"),
     (3, "tuning"),
     (4, "planning"),

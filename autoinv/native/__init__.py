@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import warnings
 from types import ModuleType
+
+from autoinv import lazy
 
 _extension: ModuleType | None = None
 _missing: str | None = None
@@ -17,7 +18,7 @@ def load() -> ModuleType | None:
     global _extension, _missing, _tried
     if not _tried:
         try:
-            _extension = importlib.import_module("autoinv.native._native")
+            _extension = lazy.module("autoinv.native._native")
         except ImportError as error:
             _missing = _explain(error)
         else:

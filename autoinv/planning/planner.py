@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from autoinv import environment, lazy, settings
+from autoinv import environment, fork, lazy, settings
 from autoinv.errors import logger
 from autoinv.operation import Operation, Strides
 from autoinv.planning import events
@@ -153,7 +151,7 @@ class Planner:
         if left_s <= 0:
             return self._fallback(problem, "the budget allows no timing")
         is_asked_for = budget_s is not None  # by a person, who waits; a call of a program does not
-        if not _one_tuning.acquire(timeout=left_s if is_asked_for else 0):
+        if not _one_tuning.acquire(left_s if is_asked_for else 0):
             return self._fallback(problem, "another thread is tuning", final=False)
         file = self.file(problem)
         try:
@@ -192,15 +190,5 @@ def _bucket(problem: Problem) -> tuple[object, ...]:
     )
 
 
-_one_tuning = threading.Lock()
+_one_tuning = fork.Lock()
 """Held while timing: two tunings at once would measure each other. No call of a program waits for it."""
-
-
-def reset_after_fork() -> None:
-    """Give the child a lock that no vanished thread holds."""
-    global _one_tuning
-    _one_tuning = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=reset_after_fork)
