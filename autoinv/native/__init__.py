@@ -1,4 +1,4 @@
-"""The C++ kernels, loaded when first asked for. Which problems they serve is decided above."""
+"""Loads the C++ kernels at first use. The layers above decide which problems they serve."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _tried = False
 
 
 def load() -> ModuleType | None:
-    """Return the extension module, or None where this install has none (see `why_missing`)."""
+    """Return the extension module, or None if this install has none (see `why_missing`)."""
     global _extension, _missing, _tried
     if not _tried:
         try:
@@ -28,7 +28,7 @@ def load() -> ModuleType | None:
 
 
 def why_missing() -> str | None:
-    """Return one sentence on why there is no extension, or None where there is one."""
+    """Return one sentence that says why the extension is missing, or None if it is there."""
     load()
     return _missing
 

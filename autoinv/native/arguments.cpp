@@ -78,7 +78,7 @@ static bool parse_operands(PyObject* const* args, Request& request) {
 }
 
 static bool check_operands(const Request& request) {
-  if (request.count == 0 || request.batch.n == 0) return true;  // nobody looks at them
+  if (request.count == 0 || request.batch.n == 0) return true;  // the addresses are not used
   const void* const addresses[] = {request.batch.src, request.batch.dst};
   return check_addresses(addresses, 2);
 }
@@ -102,7 +102,7 @@ static bool parse_item(PyObject* tuple, Py_ssize_t at, int64_t& value) {
   return item != nullptr && parse_integer(item, value);
 }
 
-// Drops dimensions of size 1 and joins neighbours that one stride describes.
+// Drops dimensions of size 1 and merges neighbours that one stride describes.
 static void add_dimension(Batch& batch, int64_t* shapes, int64_t* strides, int64_t shape, int64_t stride) {
   if (shape == 1) return;
   const int last = batch.dims - 1;

@@ -1,4 +1,4 @@
-// What a Python call asks for, checked.
+// Parses and checks the arguments of a Python call.
 #pragma once
 
 #include <Python.h>

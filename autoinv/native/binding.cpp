@@ -1,5 +1,6 @@
-// The Python module autoinv.native._native: addresses and sizes in, indices of doubtful matrices
-// out. On the stable ABI and without libtorch, so that one build serves every Python and torch.
+// The Python module autoinv.native._native: takes addresses and sizes, returns the indices of the
+// matrices that need fallback. It uses the stable ABI and no libtorch, so that one build serves every
+// version of Python and torch.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -13,38 +14,38 @@
 namespace autoinv {
 namespace {
 
-// Above this, other Python threads may run meanwhile; below, handing over costs more than it gives.
+// Calls estimated above this release the GIL; for shorter ones, releasing costs more than it gains.
 constexpr double kReleaseGilAboveNs = 50e3;
 
 double estimated_ns(int n, int64_t count) { return double(count) * (5 + 0.2 * n * n * n); }
 
-// New reference: None, or the flat indices as a list. Takes over the list.
-PyObject* to_python(Doubtful& doubtful) {
+// New reference: None, or the flat indices as a list. Releases `fallback`.
+PyObject* to_python(FallbackList& fallback) {
   PyObject* result = nullptr;
-  if (doubtful.out_of_memory) {
+  if (fallback.out_of_memory) {
     PyErr_NoMemory();
-  } else if (doubtful.count == 0) {
+  } else if (fallback.count == 0) {
     Py_INCREF(Py_None);
     result = Py_None;
   } else {
-    result = PyList_New(static_cast<Py_ssize_t>(doubtful.count));
-    for (int64_t i = 0; result != nullptr && i < doubtful.count; ++i) {
-      PyObject* index = PyLong_FromLongLong(doubtful.index[i]);
+    result = PyList_New(static_cast<Py_ssize_t>(fallback.count));
+    for (int64_t i = 0; result != nullptr && i < fallback.count; ++i) {
+      PyObject* index = PyLong_FromLongLong(fallback.index[i]);
       if (index == nullptr || PyList_SetItem(result, static_cast<Py_ssize_t>(i), index) < 0) {
         Py_DECREF(result);
         result = nullptr;
       }
     }
   }
-  release_doubtful(doubtful);
+  release_fallback(fallback);
   return result;
 }
 
-// Inverts the one matrix behind an expanded batch and writes it to every place.
-void invert_repeated(InvertFunction invert, const Request& request, Doubtful& doubtful) {
-  invert(request.batch, 0, 1, doubtful);
-  if (doubtful.count != 0) {
-    for (int64_t i = 1; i < request.count; ++i) add_doubtful(doubtful, i);
+// Inverts the one matrix of an expanded batch and copies the result to every place.
+void invert_repeated(BatchFunction invert, const Request& request, FallbackList& fallback) {
+  invert(request.batch, 0, 1, fallback);
+  if (fallback.count != 0) {
+    for (int64_t i = 1; i < request.count; ++i) add_fallback(fallback, i);
     return;
   }
   const size_t bytes = size_t(request.batch.n) * request.batch.n * (request.dtype == Dtype::float32 ? 4 : 8);
@@ -52,28 +53,28 @@ void invert_repeated(InvertFunction invert, const Request& request, Doubtful& do
   for (int64_t i = 1; i < request.count; ++i) std::memcpy(dst + size_t(i) * bytes, dst, bytes);
 }
 
-void invert(const Request& request, Doubtful& doubtful) {
-  const InvertFunction invert = current_set().of[static_cast<int>(request.dtype)]->invert;
+void invert(const Request& request, FallbackList& fallback) {
+  const BatchFunction invert = current_set().of[static_cast<int>(request.dtype)]->inv;
   if (request.repeated) {
-    invert_repeated(invert, request, doubtful);
+    invert_repeated(invert, request, fallback);
   } else if (request.threads > 1) {
-    invert_in_parallel(invert, request.batch, request.count, request.threads, doubtful);
+    run_in_parallel(invert, request.batch, request.count, request.threads, fallback);
   } else {
-    invert(request.batch, 0, request.count, doubtful);
+    invert(request.batch, 0, request.count, fallback);
   }
 }
 
 PyObject* run(const Request& request) {
-  Doubtful doubtful;
-  if (request.batch.n == 0 || request.count == 0) return to_python(doubtful);
+  FallbackList fallback;
+  if (request.batch.n == 0 || request.count == 0) return to_python(fallback);
   if (request.threads > 1 || estimated_ns(request.batch.n, request.count) > kReleaseGilAboveNs) {
     PyThreadState* state = PyEval_SaveThread();
-    invert(request, doubtful);
+    invert(request, fallback);
     PyEval_RestoreThread(state);
   } else {
-    invert(request, doubtful);
+    invert(request, fallback);
   }
-  return to_python(doubtful);
+  return to_python(fallback);
 }
 
 PyObject* inv(PyObject*, PyObject* const* args, Py_ssize_t count) {
@@ -115,7 +116,7 @@ PyObject* gradient(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (!parse_dtype(args[3], dtype) || !parse_n(args[4], n) || !parse_count(args[5], batch)) return nullptr;
   if (n == 0 || batch == 0) Py_RETURN_NONE;
   if (!check_addresses(addresses, 3)) return nullptr;
-  const GradientFunction function = current_set().of[static_cast<int>(dtype)]->gradient;
+  const GradientFunction function = current_set().of[static_cast<int>(dtype)]->inv_gradient;
   PyThreadState* state = estimated_ns(n, batch) > kReleaseGilAboveNs ? PyEval_SaveThread() : nullptr;
   function(addresses[0], addresses[1], const_cast<void*>(addresses[2]), n, batch);
   if (state != nullptr) PyEval_RestoreThread(state);
@@ -179,14 +180,15 @@ PyCFunction erase(Function function) {  // METH_FASTCALL functions have another 
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
+#define AUTOINV_RETURNS_FALLBACK " -> None, or the flat indices of the matrices that need fallback"
 PyMethodDef methods[] = {
-    {"inv", erase(inv), METH_FASTCALL, "inv(src, dst, dtype, n, batch) -> None or doubtful flat indices"},
+    {"inv", erase(inv), METH_FASTCALL, "inv(src, dst, dtype, n, batch)" AUTOINV_RETURNS_FALLBACK},
     {"inv_strided", erase(inv_strided), METH_FASTCALL,
-     "inv_strided(src, dst, dtype, shape, stride) -> None or doubtful flat indices"},
+     "inv_strided(src, dst, dtype, shape, stride)" AUTOINV_RETURNS_FALLBACK},
     {"inv_parallel", erase(inv_parallel), METH_FASTCALL,
-     "inv_parallel(src, dst, dtype, n, batch, threads) -> None or doubtful flat indices"},
+     "inv_parallel(src, dst, dtype, n, batch, threads)" AUTOINV_RETURNS_FALLBACK},
     {"inv_parallel_strided", erase(inv_parallel_strided), METH_FASTCALL,
-     "inv_parallel_strided(src, dst, dtype, shape, stride, threads) -> None or doubtful flat indices"},
+     "inv_parallel_strided(src, dst, dtype, shape, stride, threads)" AUTOINV_RETURNS_FALLBACK},
     {"gradient", erase(gradient), METH_FASTCALL, "gradient(x, g, dst, dtype, n, batch): dst = -X^T G X^T"},
     {"measure_fma", erase(measure_fma), METH_FASTCALL, "measure_fma(dtype, iterations) -> operations done"},
     {"isa", isa, METH_NOARGS, "isa() -> the instruction set in use"},

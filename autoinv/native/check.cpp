@@ -1,6 +1,6 @@
-// The kernels' own test, for scripts/check_native: not part of the extension. Every instruction set
-// that this machine can run, every n, batches from none to two full blocks and one, operands that end
-// at a page that must not be touched, or begin behind one, and odd strides.
+// The kernels' own test, run by scripts/check_native; not part of the extension. Covers every
+// instruction set that this machine can run, every n, batches from empty to two full blocks and one
+// matrix more, operands next to a guard page on either side, and odd strides.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -15,9 +15,9 @@
 namespace {
 
 using autoinv::Batch;
-using autoinv::Doubtful;
+using autoinv::FallbackList;
 
-// Memory between two pages without access; `at_end` decides which of them it touches.
+// Memory between two guard pages; `at_end` decides which of them it adjoins.
 class Guarded {
  public:
   Guarded(size_t bytes, bool at_end) {
@@ -49,7 +49,7 @@ void fail(const char* set, const char* what, int n, long batch) {
 
 double uniform() { return std::rand() / double(RAND_MAX) - 0.5; }
 
-// How the elements of a batch lie: strides of matrix, row and column.
+// The strides of a batch: from matrix to matrix, row to row and column to column.
 struct Layout {
   const char* name;
   int64_t matrix, row, column;
@@ -87,14 +87,14 @@ void check_inverse(const autoinv::KernelSet& set, int n, int64_t batch, const La
   for (int64_t e = 0; e < batch * n * n; ++e) x[e] = 7;
 
   const Batch operands = {a, x, n, layout.row, layout.column, 1, &batch, &layout.matrix};
-  const autoinv::InvertFunction invert = set.of[sizeof(T) == 8]->invert;
-  Doubtful doubtful;
-  if (threads > 1) autoinv::invert_in_parallel(invert, operands, batch, threads, doubtful);
-  else invert(operands, 0, batch, doubtful);
-  if (doubtful.count != (singular >= 0) || (singular >= 0 && doubtful.index[0] != singular)) {
-    fail(set.name, "doubtful", n, batch);
+  const autoinv::BatchFunction inv = set.of[sizeof(T) == 8]->inv;
+  FallbackList fallback;
+  if (threads > 1) autoinv::run_in_parallel(inv, operands, batch, threads, fallback);
+  else inv(operands, 0, batch, fallback);
+  if (fallback.count != (singular >= 0) || (singular >= 0 && fallback.index[0] != singular)) {
+    fail(set.name, "wrong list of matrices that need fallback", n, batch);
   }
-  autoinv::release_doubtful(doubtful);
+  autoinv::release_fallback(fallback);
   for (int64_t i = 0; i < batch; ++i) {
     if (i == singular ? x[i * n * n] != 7 : !is_inverse(a, layout, x, n, i)) fail(set.name, layout.name, n, batch);
   }
@@ -106,7 +106,7 @@ void check_gradient(const autoinv::KernelSet& set, int n, int64_t batch, bool at
   Guarded x_at(count * sizeof(T), at_end), g_at(count * sizeof(T), at_end), d_at(count * sizeof(T), at_end);
   T *x = x_at.as<T>(), *g = g_at.as<T>(), *d = d_at.as<T>();
   for (size_t e = 0; e < count; ++e) x[e] = T(uniform()), g[e] = T(1);
-  set.of[sizeof(T) == 8]->gradient(x, g, d, n, batch);
+  set.of[sizeof(T) == 8]->inv_gradient(x, g, d, n, batch);
   for (int64_t i = 0; i < batch; ++i) {  // with G of ones, entry (0, 0) is this
     double column = 0, row = 0;
     for (int k = 0; k < n; ++k) column += x[i * n * n + k * n], row += x[i * n * n + k];
@@ -123,7 +123,7 @@ void check_set(const autoinv::KernelSet& set, int lanes) {
                              {"apart", 3 * size + 5, 3 * n + 1, 2},
                              {"columns sliced", (n + 3) * n, n + 3, 1},
                              {"transposed, apart", size + 7, 1, n}};
-    // Beyond the lane kernels matrices are done one by one, and a few show it.
+    // Beyond the lane kernels matrices are inverted one by one, so that a few are enough.
     const int64_t most = n <= 17 ? 2 * lanes + 1 : 3;
     for (int64_t batch = 0; batch <= most; ++batch) {
       check_inverse<T>(set, n, batch, plain, batch % 2 == 0, 1);

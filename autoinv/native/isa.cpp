@@ -44,7 +44,7 @@ static std::atomic<const KernelSet*> in_use{nullptr};
 
 const KernelSet& current_set() {
   const KernelSet* set = in_use.load(std::memory_order_relaxed);
-  if (set == nullptr) {  // two threads that meet here store the same value
+  if (set == nullptr) {  // two threads that get here store the same value
     const SetList list = runnable_sets();
     set = list.sets[list.count - 1];
     in_use.store(set, std::memory_order_relaxed);

@@ -1,6 +1,6 @@
-// What the binding, the pool and the kernels of every instruction set agree on: plain data and
-// function pointers. Nothing here has code of its own: an inline function would be compiled once a
-// set, and the linker might keep the copy that this processor cannot run.
+// What the binding, the pool and the kernels of every instruction set share: plain data and function
+// pointers. No function is defined here: an inline function would be compiled once per instruction
+// set, and the linker might keep a copy that this processor cannot execute.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,19 @@ constexpr int kMaxN = 64;
 
 enum class Dtype { float32 = 0, float64 = 1 };
 
-// Flat indices of matrices that the caller must hand to torch. Grows in doubtful.cpp.
-struct Doubtful {
+// Flat indices of the matrices that need fallback, which the caller must compute with torch: a pivot is
+// not clearly above rounding or out of range, or a result is too large or not finite. See fallback.cpp.
+struct FallbackList {
   int64_t* index = nullptr;
   int64_t count = 0;
   int64_t capacity = 0;
   bool out_of_memory = false;
 };
 
-void add_doubtful(Doubtful& list, int64_t index);
-void release_doubtful(Doubtful& list);
+void add_fallback(FallbackList& list, int64_t index);
+void release_fallback(FallbackList& list);
 
-// A batch of n x n matrices, any strides (in elements) on input, contiguous on output.
+// A batch of n x n matrices with any strides (in elements) on input, contiguous on output.
 struct Batch {
   const void* src;
   void* dst;
@@ -34,18 +35,26 @@ struct Batch {
   const int64_t* stride;
 };
 
-// Inverts matrices first <= i < last of the batch; the doubtful ones are listed, not written.
-using InvertFunction = void (*)(const Batch& batch, int64_t first, int64_t last, Doubtful& doubtful);
+// Processes matrices first <= i < last of the batch. Those that need fallback are listed and their
+// results not written.
+using BatchFunction = void (*)(const Batch& batch, int64_t first, int64_t last, FallbackList& fallback);
 // dst = -X^T G X^T for contiguous (batch, n, n) operands.
 using GradientFunction = void (*)(const void* x, const void* g, void* dst, int n, int64_t batch);
-// Runs at least `iterations` rounds of independent FMA chains; returns the operations done.
+// Runs at least `iterations` rounds of independent FMA chains; returns the number of operations done.
 using MeasureFmaFunction = int64_t (*)(int64_t iterations);
 
+// The kernels' table, one line a kernel: its type and its name. The kernel is a function template of
+// that name over the dtype, in the operation's header, which kernels.cpp includes.
+#define AUTOINV_KERNEL_TABLE(KERNEL)     \
+  KERNEL(BatchFunction, inv)             \
+  KERNEL(GradientFunction, inv_gradient) \
+  KERNEL(MeasureFmaFunction, measure_fma)
+
+#define AUTOINV_KERNEL_FIELD(Function, name) Function name;
 struct Kernels {  // of one instruction set and dtype
-  InvertFunction invert;
-  GradientFunction gradient;
-  MeasureFmaFunction measure_fma;
+  AUTOINV_KERNEL_TABLE(AUTOINV_KERNEL_FIELD)
 };
+#undef AUTOINV_KERNEL_FIELD
 
 struct KernelSet {
   const char* name;

@@ -1,7 +1,7 @@
-// One truth value a lane: a mask register on AVX-512, a vector of all-ones and zeros elsewhere.
+// One boolean per lane: a mask register on AVX-512, a vector of all-ones and zeros elsewhere.
 //
-// GCC 12 turns GNU vector comparisons into mask registers only where they are used at once; kept
-// and combined they would go through full vectors. Both kinds understand & | ~.
+// GCC 12 compiles GNU vector comparisons to mask registers only where they are used at once; stored
+// and combined they would go through full vectors. Both kinds support & | ~.
 #pragma once
 
 #include "simd.hpp"

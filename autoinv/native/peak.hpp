@@ -1,5 +1,4 @@
-// The floating point peak of one core, as this instruction set reaches it: what kernels are
-// compared with.
+// Measures the floating point peak of one core with this instruction set, to compare kernels with.
 #pragma once
 
 #include "simd.hpp"

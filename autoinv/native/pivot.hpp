@@ -1,4 +1,4 @@
-// The search for a pivot as a chain of maxima, without branches or indices.
+// Pivot search as a maximum over integers that hold magnitude and row, without branches.
 #pragma once
 
 #include "kernel.hpp"
@@ -7,9 +7,9 @@
 namespace autoinv {
 namespace AUTOINV_SET {
 
-// A candidate and its row in one number, whose order is that of the magnitudes, with NaN above all.
-// float64 gives up the last six bits, which no bound feels. (GCC makes branches of a comparison that
-// selects two values, and every other one of those is mispredicted.)
+// A candidate and its row in one integer, ordered by magnitude, with NaN above all. float64 loses its
+// last six bits, which changes the choice only between pivots of nearly equal magnitude. (GCC compiles
+// a comparison that selects two values to a branch, and half of those are mispredicted.)
 template <class T>
 AUTOINV_INLINE int64_t candidate(T value, int row) {
   const int64_t bits = bits_of(value) & Simd<T>::magnitude_bits;

@@ -18,40 +18,40 @@
 namespace autoinv {
 namespace {
 
-constexpr std::chrono::microseconds kLookedFor{50};
+constexpr std::chrono::microseconds kSpinTime{50};
 
-// One call's work. Shared, because a worker that wakes late still looks at the counter.
+// One call's work. Shared, because a worker that wakes late still reads the counter.
 struct Job {
-  InvertFunction invert;
+  BatchFunction function;
   Batch batch;
   int64_t count;
   int64_t chunk;
   int64_t chunks;
-  std::atomic<int> seats;  // workers that may still join
+  std::atomic<int> open_slots;  // workers that may still join
   std::atomic<int64_t> next{0};
   std::mutex mutex;  // guards what follows
   std::condition_variable all_finished;
   std::atomic<int64_t> finished{0};
-  Doubtful doubtful;
+  FallbackList fallback;
 
   void work() {
     for (int64_t i = next++; i < chunks; i = next++) run(i);
   }
 
   void run(int64_t i) {
-    Doubtful found;
-    invert(batch, i * chunk, std::min(count, (i + 1) * chunk), found);
+    FallbackList found;
+    function(batch, i * chunk, std::min(count, (i + 1) * chunk), found);
     const std::lock_guard<std::mutex> lock(mutex);
-    for (int64_t d = 0; d < found.count; ++d) add_doubtful(doubtful, found.index[d]);
-    doubtful.out_of_memory |= found.out_of_memory;
-    release_doubtful(found);
+    for (int64_t d = 0; d < found.count; ++d) add_fallback(fallback, found.index[d]);
+    fallback.out_of_memory |= found.out_of_memory;
+    release_fallback(found);
     if (++finished == chunks) all_finished.notify_all();
   }
 
   // Every chunk has been begun by now: work() took the last one, or found none left.
-  // A chunk's end is mostly nearer than a sleep and a wake-up, so it is looked for before sleeping.
+  // Spins before it sleeps, because a chunk mostly ends sooner than a sleep and a wake-up take.
   void wait_for_begun_chunks() {
-    const auto until = std::chrono::steady_clock::now() + kLookedFor;
+    const auto until = std::chrono::steady_clock::now() + kSpinTime;
     while (finished.load(std::memory_order_relaxed) != chunks && std::chrono::steady_clock::now() < until) {
     }
     std::unique_lock<std::mutex> lock(mutex);
@@ -77,7 +77,7 @@ struct Pool {
         seen = generation;
         mine = job;
       }
-      if (mine->seats.fetch_sub(1) > 0) mine->work();
+      if (mine->open_slots.fetch_sub(1) > 0) mine->work();
     }
   }
 
@@ -86,7 +86,7 @@ struct Pool {
       try {
         std::thread([this] { serve(); }).detach();
       } catch (const std::system_error&) {
-        return;  // no more threads to be had: fewer help
+        return;  // the system gives no more threads; those that exist do the work
       }
       ++workers;
     }
@@ -107,14 +107,14 @@ struct Pool {
   }
 };
 
-// Never destroyed: workers sleep in it when the process exits. A forked child has none of the
-// threads and perhaps a locked mutex, so it forgets the parent's pool and starts its own.
+// Never destroyed, because workers wait in it when the process exits. A forked child has none of the
+// threads and perhaps a locked mutex, so it drops the parent's pool and creates its own.
 std::atomic<Pool*> shared_pool{nullptr};
 
-void forget_pool() { shared_pool.store(nullptr); }
+void drop_pool() { shared_pool.store(nullptr); }
 
 #ifndef _WIN32
-// Signals are for the program's own threads.
+// Blocks signals in new workers: the program's own threads must handle them.
 struct SignalsBlocked {
   sigset_t before;
   SignalsBlocked() {
@@ -132,7 +132,7 @@ Pool& get_pool() {
   Pool* pool = shared_pool.load();
   if (pool != nullptr) return *pool;
 #ifndef _WIN32
-  static const int registered = pthread_atfork(nullptr, nullptr, forget_pool);
+  static const int registered = pthread_atfork(nullptr, nullptr, drop_pool);
   (void)registered;
 #endif
   Pool* fresh = new Pool;
@@ -141,8 +141,8 @@ Pool& get_pool() {
   return *pool;
 }
 
-// Whole blocks of lanes for small matrices, and some sixteen chunks a thread so that one that is
-// descheduled delays little.
+// Whole blocks of lanes for small matrices, and about sixteen chunks per thread, so that a thread that
+// is descheduled delays the call little.
 int64_t chunk_size(int n, int64_t count, int threads) {
   const int64_t unit = n <= 16 ? 64 : 1;
   const int64_t even = count / (int64_t{16} * threads);
@@ -151,22 +151,22 @@ int64_t chunk_size(int n, int64_t count, int threads) {
 
 }  // namespace
 
-void invert_in_parallel(InvertFunction invert, const Batch& batch, int64_t count, int threads,
-                        Doubtful& doubtful) {
+void run_in_parallel(BatchFunction function, const Batch& batch, int64_t count, int threads,
+                     FallbackList& fallback) {
   const int64_t chunk = chunk_size(batch.n, count, threads);
   const int64_t chunks = (count + chunk - 1) / chunk;
   const int workers = static_cast<int>(std::min<int64_t>(threads, chunks)) - 1;
-  if (workers < 1) return invert(batch, 0, count, doubtful);
+  if (workers < 1) return function(batch, 0, count, fallback);
 
   Pool& pool = get_pool();
-  if (pool.busy.exchange(true)) return invert(batch, 0, count, doubtful);
+  if (pool.busy.exchange(true)) return function(batch, 0, count, fallback);
   const auto job = std::make_shared<Job>();
-  job->invert = invert;
+  job->function = function;
   job->batch = batch;
   job->count = count;
   job->chunk = chunk;
   job->chunks = chunks;
-  job->seats = workers;
+  job->open_slots = workers;
   {
     [[maybe_unused]] const SignalsBlocked blocked;
     pool.publish(job, workers);
@@ -176,9 +176,9 @@ void invert_in_parallel(InvertFunction invert, const Batch& batch, int64_t count
   pool.withdraw();
   pool.busy = false;
 
-  doubtful = job->doubtful;  // the list's owner from now on
-  job->doubtful = Doubtful{};
-  std::sort(doubtful.index, doubtful.index + doubtful.count);
+  fallback = job->fallback;  // moves the list to the caller
+  job->fallback = FallbackList{};
+  std::sort(fallback.index, fallback.index + fallback.count);
 }
 
 }  // namespace autoinv

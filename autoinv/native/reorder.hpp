@@ -1,4 +1,4 @@
-// Puts the columns of one row-major matrix in order on its way to the result.
+// Permutes the columns of one row-major matrix while it is copied to the result.
 #pragma once
 
 #include "mask.hpp"
@@ -52,7 +52,7 @@ AUTOINV_INLINE void reorder_columns(const T* from, const Integer<T>* source, T* 
   }
 }
 
-// The same for rows of any width: row k of `from` goes to columns order[k].
+// The same for rows of any width: column k of `from` goes to column order[k].
 template <class T>
 AUTOINV_INLINE void write_columns(const T* from, int ld, const int* order, int n, T* to) {
   constexpr int L = Simd<T>::lanes, kPairs = (64 / L + 1) / 2;

@@ -1,9 +1,9 @@
 // The vector types of one instruction set, as GNU vector extensions.
 //
 // Why those and no library: GCC and Clang lower them to the set they compile for (masks, FMA and
-// permutes included), they need no dependency in the wheel's build, and one source serves SSE2,
-// AVX2, AVX-512 and NEON. Everything lives in a namespace of its own per set, so that no function
-// compiled for a wide set is ever linked into code that runs on a narrow machine.
+// permutes included), they add no dependency to the wheel's build, and one source serves SSE2,
+// AVX2, AVX-512 and NEON. Each set has a namespace of its own, so that no function compiled for a
+// wide set is linked into code that runs on a narrow machine.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include <immintrin.h>
 #endif
 
-// scripts/check_native defines them away: inlined, the kernels take a sanitizer many minutes to compile.
+// scripts/check_native overrides these: with forced inlining, a sanitizer build takes many minutes.
 #ifndef AUTOINV_INLINE
 #define AUTOINV_INLINE inline __attribute__((always_inline))
 #define AUTOINV_LAMBDA __attribute__((always_inline))
@@ -42,8 +42,8 @@ struct Simd<float> {
   typedef int32_t Int __attribute__((vector_size(kVectorBytes)));
   static constexpr int32_t magnitude_bits = 0x7fffffff;
   static constexpr float epsilon = 0x1p-23f;
-  // Pivots outside these bounds are left to torch: their reciprocals, or products of a few of
-  // them, could leave the range of normal numbers.
+  // Matrices with pivots outside these bounds need fallback: the reciprocals, or products of a few
+  // of them, could leave the range of normal numbers.
   static constexpr float smallest_pivot = 0x1p-120f;
   static constexpr float largest_pivot = 0x1p120f;
   static constexpr float largest_finite = 0x1.fffffep127f;
@@ -107,8 +107,8 @@ AUTOINV_INLINE Integers<T> lane_numbers() {
   return lane_numbers<T>(std::make_integer_sequence<int, Simd<T>::lanes>{});
 }
 
-// The larger of two magnitudes; `best` is never negative. The builtins say in one instruction what
-// GCC 12 makes of `a > b ? a : b` in two or three. A NaN in `value` may be passed over.
+// The larger of two magnitudes; `best` is never negative. The intrinsics take one instruction where
+// GCC 12 compiles `a > b ? a : b` to two or three. A NaN in `value` may be ignored.
 template <class T>
 AUTOINV_INLINE Vector<T> larger_magnitude(Vector<T> best, Vector<T> value) {
 #if defined(__AVX512DQ__)

@@ -1,4 +1,4 @@
-// The inner loops of the row kernels: a few rows by a few vectors, held in registers.
+// Register tiles, a few rows by a few vectors: the inner loops of kernels that work along rows.
 #pragma once
 
 #include "simd.hpp"
@@ -54,7 +54,7 @@ struct Tile {
     });
   }
 
-  // Back substitution among them.
+  // Back substitution among the same rows.
   AUTOINV_INLINE void upper(T* const* left, const T* reciprocal, int k) {
     unroll<0, R>([&](auto i) AUTOINV_LAMBDA {
       constexpr int s = R - 1 - i.value;

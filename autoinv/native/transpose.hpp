@@ -1,5 +1,5 @@
-// Between memory order (matrix after matrix) and lane order (element e of every matrix in one
-// vector), by transposing squares of registers.
+// Conversion between memory order (matrix after matrix) and lane order (element e of every matrix in
+// one vector), by transposing squares of registers.
 //
 // Hardware gathers and scatters are slower than scalar loads and stores on the processors tried;
 // a square of C x C elements takes C loads and C log2(C) shuffles instead of C^2 of either.
@@ -66,7 +66,7 @@ AUTOINV_INLINE void run_stage(Vector<T>* v) {
 }
 
 // Transposes every C x C square of C registers. Each stage swaps a bit of the register's number
-// with a bit of the element's; the kinds of stage are those that cost one instruction.
+// with a bit of the element's; only stages that take one instruction are used.
 template <class T, int C>
 AUTOINV_INLINE void transpose(Vector<T>* v) {
   constexpr int in_16_bytes = 16 / int(sizeof(T));
@@ -84,7 +84,7 @@ AUTOINV_INLINE void transpose(Vector<T>* v) {
   }
 }
 
-// Width elements from each of Count places `step` elements apart, one behind the other.
+// Loads Width elements from each of Count places `step` elements apart, and concatenates them.
 template <class T, int Width, int Count>
 AUTOINV_INLINE typename Part<T, Width * Count>::Type join(const T* from, int step) {
   if constexpr (Count == 1) {
@@ -96,7 +96,7 @@ AUTOINV_INLINE typename Part<T, Width * Count>::Type join(const T* from, int ste
   }
 }
 
-// The reverse: puts the parts of `value` at Count places.
+// The reverse: stores the parts of `value` at Count places.
 template <class T, int Width, int Count>
 AUTOINV_INLINE void split(typename Part<T, Width * Count>::Type value, T* to, int step) {
   if constexpr (Count == 1) {
@@ -110,10 +110,10 @@ AUTOINV_INLINE void split(typename Part<T, Width * Count>::Type value, T* to, in
 
 template <class T, int... I>
 AUTOINV_INLINE Vector<T> gather_scalars(const T* from, int step, std::integer_sequence<int, I...>) {
-  return Vector<T>{from[I * step]...};  // element by element would make GCC read the neighbours too
+  return Vector<T>{from[I * step]...};  // assigned one by one, GCC would read the neighbours too
 }
 
-// C elements at `from` of L matrices that lie Size elements apart, to C vectors in lane order.
+// Loads C elements at `from` of L matrices that lie Size elements apart, as C vectors in lane order.
 template <class T, int C, int Size>
 AUTOINV_INLINE void load_square(const T* from, Vector<T>* lanes) {
   constexpr int L = Simd<T>::lanes;
@@ -140,15 +140,15 @@ AUTOINV_INLINE void store_square(const Vector<T>* lanes, T* to) {
   }
 }
 
-// The widest square that `elements` more elements fill.
+// The width of the largest square that fits into `elements` elements.
 constexpr int square_width(int elements, int lanes) {
   int width = lanes;
   while (width > elements) width /= 2;
   return width;
 }
 
-// All Size elements of L matrices that lie one behind the other, to Size vectors in lane order.
-// In lane order, element e lies at e + e / N * (Ld - N).
+// Loads all Size elements of L adjacent matrices, as Size vectors in lane order, where element e is
+// at e + e / N * (Ld - N).
 template <class T, int N, int Ld, int From = 0>
 AUTOINV_INLINE void load_lanes(const T* from, Vector<T>* lanes) {
   constexpr int Size = N * N;

@@ -1,4 +1,4 @@
-"""A build without a compiler is a supported install: everything works but the kernels, and it says so."""
+"""A build without a compiler is a supported install: only the kernels are missing, and this is reported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print(e.notes[-1])
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel that comes of a machine whose compiler is not there."""
+    """The wheel built on a machine without a compiler."""
     source = tmp_path_factory.mktemp("source")
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(ROOT / "autoinv", source / "autoinv", ignore=ignored)
@@ -58,14 +58,14 @@ def wheel(tmp_path_factory):
     return built
 
 
-def test_the_wheel_is_for_any_machine_and_holds_no_extension(wheel):
+def test_the_wheel_is_for_any_machine_and_contains_no_extension(wheel):
     assert wheel.name.endswith("-py3-none-any.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert [name for name in names if name.endswith((".so", ".cpp", ".hpp"))] == []
     assert "autoinv/py.typed" in names
 
 
-def test_the_install_without_kernels_answers_tunes_and_says_what_is_missing(wheel, tmp_path):
+def test_the_install_without_kernels_answers_tunes_and_reports_what_is_missing(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "AUTOINV_CACHE_DIR": str(tmp_path / "cache")}

@@ -1,4 +1,4 @@
-"""The binding of the C++ kernels: arguments, layouts, doubtful matrices, memory."""
+"""The binding of the C++ kernels: arguments, layouts, matrices that need fallback, memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_nothing_outside_the_result_is_written(isa, dtype, n):
 
 @by_dtype
 @pytest.mark.parametrize("n", SIZES)
-def test_a_batch_is_inverted_in_place_and_doubtful_matrices_keep_their_input(isa, dtype, n):
+def test_a_batch_is_inverted_in_place_and_matrices_that_need_fallback_keep_their_input(isa, dtype, n):
     A = randn(37, n, n, dtype=dtype)
     A[5] = 0
     expected = torch.empty_like(A)
@@ -55,7 +55,7 @@ def test_a_batch_is_inverted_in_place_and_doubtful_matrices_keep_their_input(isa
 @by_dtype
 @pytest.mark.parametrize("n", (1, 2, 3, 4, 6, 8, 9, 16, 20, 64))
 @pytest.mark.parametrize("bad", (math.nan, math.inf, -math.inf))
-def test_a_matrix_with_nan_or_inf_is_doubtful_and_the_others_are_not(isa, dtype, n, bad):
+def test_a_matrix_with_nan_or_inf_needs_fallback_and_the_others_do_not(isa, dtype, n, bad):
     places = {0, n * n // 2, n * n - 1, (n - 1) * n, n - 1}
     A = randn(2 * len(places) + 1, n, n, dtype=dtype)
     clean = torch.empty_like(A)
@@ -70,22 +70,22 @@ def test_a_matrix_with_nan_or_inf_is_doubtful_and_the_others_are_not(isa, dtype,
 
 @by_dtype
 @pytest.mark.parametrize("n", (2, 3, 4, 5, 8, 12, 16, 24, 64))
-def test_singular_matrices_are_doubtful_whatever_rounding_makes_of_them(isa, dtype, n):
+def test_singular_matrices_need_fallback_even_where_rounding_makes_them_invertible(isa, dtype, n):
     A = randn(64, n, n, dtype=dtype)
     A[::2, n - 1] = A[::2, : n - 1].sum(-2)  # dependent up to rounding
     A[1::4] = torch.randint(-4, 5, (16, n, n), generator=torch.Generator().manual_seed(1)).to(dtype)
     A[1::4, 0] = A[1::4, n - 1]  # exactly singular
     X = torch.full_like(A, 5)
-    doubtful = call_inv(A, X)
+    needs_fallback = call_inv(A, X)
     _, info = torch.linalg.inv_ex(A)
-    assert set(info.nonzero().flatten().tolist()) <= set(doubtful)
-    assert set(range(1, 64, 4)) <= set(doubtful)
-    assert not (set(range(3, 64, 4)) & set(doubtful))
+    assert set(info.nonzero().flatten().tolist()) <= set(needs_fallback)
+    assert set(range(1, 64, 4)) <= set(needs_fallback)
+    assert not (set(range(3, 64, 4)) & set(needs_fallback))
 
 
 @by_dtype
 @pytest.mark.parametrize("scale", (1e-30, 1e-13, 1e-6, 0.1, 1.0, 1e10, 1e30))
-def test_well_conditioned_matrices_of_any_scale_are_not_doubtful(isa, dtype, scale):
+def test_well_conditioned_matrices_of_any_scale_need_no_fallback(isa, dtype, scale):
     for n in (1, 2, 3, 4, 8, 16, 24, 64):
         A = torch.eye(n, dtype=dtype).roll(1, 0).repeat(19, 1, 1) * scale
         X = torch.empty_like(A)
@@ -94,7 +94,7 @@ def test_well_conditioned_matrices_of_any_scale_are_not_doubtful(isa, dtype, sca
 
 
 @by_dtype
-def test_results_beyond_the_finite_numbers_are_doubtful(isa, dtype):
+def test_matrices_whose_inverse_overflows_need_fallback(isa, dtype):
     n, huge = 64, torch.finfo(dtype).max
     step = 32 * n * torch.finfo(dtype).eps
     A = torch.eye(n, dtype=dtype) * step + torch.eye(n, dtype=dtype).roll(1, 1).triu()
@@ -142,7 +142,7 @@ def test_an_expanded_matrix_is_inverted_once_and_written_everywhere(isa, dtype, 
     assert torch.equal(once.expand(7, 3, n, n), X)
 
 
-def test_every_copy_of_an_expanded_singular_matrix_is_doubtful(isa):
+def test_every_copy_of_an_expanded_singular_matrix_needs_fallback(isa):
     A = torch.ones(1, 3, 3).expand(5, 3, 3)
     X = torch.full((5, 3, 3), 7.0)
     assert call_strided(A, X) == [0, 1, 2, 3, 4]
@@ -189,7 +189,7 @@ def test_a_wrong_argument_is_refused_in_one_sentence(function, arguments, messag
 
 
 @pytest.mark.parametrize("arguments", [(0, 0, 1, 0, 5), (0, 0, 1, 3, 0)])
-def test_an_empty_batch_looks_at_no_address(arguments):
+def test_an_empty_batch_reads_no_address(arguments):
     assert EXTENSION.inv(*arguments) is None
     assert EXTENSION.inv_parallel(*arguments, 2) is None
     assert EXTENSION.gradient(0, *arguments) is None
@@ -207,7 +207,7 @@ def test_importing_the_package_does_not_load_the_extension():
     assert _in_a_fresh_process(code).stdout == "False\n"
 
 
-def test_the_environment_chooses_the_instruction_set_and_an_unknown_one_is_warned_of_once():
+def test_the_environment_chooses_the_instruction_set_and_an_unknown_one_warns_once():
     code = "from autoinv import native; native.load(); print(native.load().isa())"
     for name in EXTENSION.isas():
         assert f"{name}\n" == _in_a_fresh_process(code, AUTOINV_ISA=name).stdout
@@ -216,6 +216,6 @@ def test_the_environment_chooses_the_instruction_set_and_an_unknown_one_is_warne
     assert done.stderr.count("AUTOINV_ISA='abacus'") == 1
 
 
-def test_the_build_says_its_compiler_and_the_flags_of_every_set(isa):
+def test_build_reports_the_compiler_and_the_flags_of_every_set(isa):
     assert {"compiler", isa} <= set(EXTENSION.build())
     assert EXTENSION.measure_fma(1, 1000) >= 1000 and EXTENSION.measure_fma(0, 1000) >= 1000

@@ -1,4 +1,4 @@
-"""The extension's pool of threads: results, several callers, fork, exit, and Python's own lock."""
+"""The extension's pool of threads: results, several callers, fork, exit, and the GIL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_pool_gives_what_one_thread_gives(isa, dtype, threads):
         assert torch.equal(expected, X)
 
 
-def test_doubtful_matrices_of_all_chunks_come_back_in_order(isa):
+def test_indices_that_need_fallback_are_returned_in_order_over_all_chunks(isa):
     A = randn(10_000, 3, 3, dtype=torch.float64)
     singular = list(range(3, 10_000, 77))
     A[singular] = 0
@@ -68,7 +68,7 @@ def test_other_python_threads_run_during_a_long_call(threads):
         done.append(True)
 
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(100)  # nobody is asked to hand over: only who lets go does
+    sys.setswitchinterval(100)  # no forced switch: others run only while the call has released the GIL
     try:
         worker = threading.Thread(target=work)
         worker.start()

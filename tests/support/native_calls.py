@@ -1,4 +1,4 @@
-"""The C++ binding called on tensors, for its own tests: every instruction set that this machine can run."""
+"""Calls the C++ binding on tensors, for its own tests, with every instruction set that this machine can run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def randn(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
 
 
 def call_inv(A: torch.Tensor, X: torch.Tensor, threads: int | None = None) -> list[int]:
-    """Invert contiguous ``(batch, n, n)`` into ``X``; return the doubtful ones, none as an empty list."""
+    """Invert contiguous ``(batch, n, n)`` into ``X``; return the indices that need fallback, none as an empty list."""
     arguments = (A.data_ptr(), X.data_ptr(), CODES[A.dtype], A.shape[-1], A.shape[0])
     if threads is None:
         return EXTENSION.inv(*arguments) or []

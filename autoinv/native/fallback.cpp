@@ -1,11 +1,11 @@
-// The list of matrices that are left to torch. Out of the kernels' way: it is rarely touched.
+// The list of matrices that need fallback. Not inlined into the kernels, because it is rarely used.
 #include <cstdlib>
 
 #include "kernel.hpp"
 
 namespace autoinv {
 
-void add_doubtful(Doubtful& list, int64_t index) {
+void add_fallback(FallbackList& list, int64_t index) {
   if (list.count == list.capacity) {
     const int64_t capacity = list.capacity == 0 ? 16 : 2 * list.capacity;
     void* grown = std::realloc(list.index, static_cast<size_t>(capacity) * sizeof(int64_t));
@@ -19,9 +19,9 @@ void add_doubtful(Doubtful& list, int64_t index) {
   list.index[list.count++] = index;
 }
 
-void release_doubtful(Doubtful& list) {
+void release_fallback(FallbackList& list) {
   std::free(list.index);
-  list = Doubtful{};
+  list = FallbackList{};
 }
 
 }  // namespace autoinv

@@ -1,4 +1,5 @@
-// The backward of the inverse: dst = -X^T G X^T, by lanes for the smallest matrices, by rows beyond.
+// The backward of the inverse: dst = -X^T G X^T, one matrix per lane for the smallest n, one matrix at
+// a time with SIMD along its rows for the others.
 // Source: Giles, "Collected matrix derivative results for forward and reverse mode AD", 2.2.3.
 #pragma once
 
@@ -94,7 +95,7 @@ void gradient_by_lanes(const T* x, const T* g, T* dst, int64_t batch) {
 }
 
 template <class T>
-void gradient(const void* x_at, const void* g_at, void* dst_at, int n, int64_t batch) {
+void inv_gradient(const void* x_at, const void* g_at, void* dst_at, int n, int64_t batch) {
   const T *x = static_cast<const T*>(x_at), *g = static_cast<const T*>(g_at);
   T* dst = static_cast<T*>(dst_at);
   switch (n) {

@@ -1,16 +1,17 @@
-// One matrix at a time, SIMD along its rows: blocked right-looking LU with partial pivoting, then
-// L^-1 and U^-1 on the identity, whose columns are put in their final order on the way out. For n
-// beyond the reach of the lane kernels, and for batches too small to fill their lanes.
+// Inverts one matrix at a time with SIMD along its rows: blocked right-looking LU with partial
+// pivoting, then L^-1 and U^-1 applied to the identity, whose columns are put in their final order
+// while they are written. For n too large for the lane kernels, and for batches too small to fill
+// their lanes.
 // Source: Golub and Van Loan, Matrix Computations, 4th ed., sections 3.1 and 3.2.11.
 #pragma once
 
+#include "batch.hpp"
 #include "kernel.hpp"
 #include "mask.hpp"
 #include "pivot.hpp"
 #include "reorder.hpp"
 #include "simd.hpp"
 #include "tiles.hpp"
-#include "walk.hpp"
 
 namespace autoinv {
 namespace AUTOINV_SET {
@@ -24,14 +25,14 @@ struct Rows {
   using I = Integers<T>;
 
   int n;
-  int width;            // elements a row, n rounded up to whole vectors
-  int ld;               // elements from row to row: an odd number of vectors, to spread over the cache
+  int width;            // elements in a row, n rounded up to whole vectors
+  int ld;               // elements from row to row: an odd number of vectors, to spread over cache sets
   int order[kMaxN];     // order[k]: the original row that became pivot k
   T* a_row[kMaxN];      // rows of A, L and U in pivot order
   T* x_row[kMaxN];
   T reciprocal[kMaxN];  // of the pivots
   T rounding;           // 8 n eps times the largest magnitude in A
-  static constexpr int kCapacity = kMaxN * kMaxLd + kChains * L;  // chains run beyond the last row
+  static constexpr int kCapacity = kMaxN * kMaxLd + kChains * L;  // for_vectors reads beyond the last row
   alignas(64) T a[kCapacity];  // rows stay in their original places
   alignas(64) T x[kCapacity];  // I, then L^-1, then A^-1 with columns in pivot order
 
@@ -44,7 +45,7 @@ struct Rows {
     for (int i = 0; i < n * ld + kChains * L; i += L) *(V*)(matrix + i) = V{};
   }
 
-  // Calls body(vector, chain) for every vector of a or x, in four independent chains; what it reads
+  // Calls body(vector, chain) for every vector of a or x, in four independent chains. What it reads
   // beyond the matrix is zero.
   template <class Body>
   AUTOINV_INLINE void for_vectors(const T* from, Body body) {
@@ -72,13 +73,13 @@ struct Rows {
   }
 
   // False when the pivot is not clearly above rounding.
-  AUTOINV_INLINE bool take_pivot(int k, int pivot_row, T floor) {
+  AUTOINV_INLINE bool take_pivot(int k, int pivot_row, T threshold) {
     swap(order[k], order[pivot_row]);
     swap(a_row[k], a_row[pivot_row]);
     const T pivot = a_row[k][k];
     const T size = __builtin_fabs(pivot);
     reciprocal[k] = 1 / pivot;
-    return size > floor && size < Simd<T>::largest_pivot;
+    return size > threshold && size < Simd<T>::largest_pivot;
   }
 
   template <class Item>
@@ -90,7 +91,7 @@ struct Rows {
 
   // Subtracts multiples of row k from the rows below, within the vector of columns that starts at
   // `panel` and holds column k, where the multipliers stay. Returns the pivot row of column k + 1
-  // (of no meaning where that column is beyond the panel).
+  // (meaningless where that column is beyond the panel).
   AUTOINV_INLINE int eliminate(int k, int panel) {
     const I lane = lane_numbers<T>() - Integer<T>(k - panel);
     const V pivot_row = lane > 0 ? *(const V*)(a_row[k] + panel) : V{};
@@ -111,7 +112,7 @@ struct Rows {
 
   inline bool factor() {
     rounding = 8 * n * Simd<T>::epsilon * largest(a);
-    const T floor = rounding > Simd<T>::smallest_pivot ? rounding : Simd<T>::smallest_pivot;
+    const T threshold = rounding > Simd<T>::smallest_pivot ? rounding : Simd<T>::smallest_pivot;
     for (int k = 0; k < n; ++k) {
       order[k] = k;
       a_row[k] = a + k * ld;
@@ -120,7 +121,7 @@ struct Rows {
       const int end = panel + L < n ? panel + L : n;
       int pivot_row = find_pivot(panel);
       for (int k = panel; k < end; ++k) {
-        if (!take_pivot(k, pivot_row, floor)) return false;
+        if (!take_pivot(k, pivot_row, threshold)) return false;
         pivot_row = eliminate(k, panel);
       }
       if (end < n) update_trailing(panel, end);
@@ -128,7 +129,7 @@ struct Rows {
     return true;
   }
 
-  // The columns right of a panel: U's rows by forward substitution, then the rest.
+  // Updates the columns right of a panel: U's rows by forward substitution, then the rows below.
   AUTOINV_INLINE void update_trailing(int panel, int end) {
     for_row_tiles(panel, end, [&](auto rows, int r) AUTOINV_LAMBDA {
       for_tiles<T, rows.value>(end, width, [&](auto& tile, int c) AUTOINV_LAMBDA {
@@ -154,7 +155,7 @@ struct Rows {
     for (; r < end; ++r) body(Index<1>{}, r);
   }
 
-  // x = L^-1: lower triangular, so that row r needs only the rows from its column on.
+  // x = L^-1. It is lower triangular, so that column c starts from row c.
   inline void invert_lower() {
     clear(x);
     for (int r = 0; r < n; ++r) x[r * ld + r] = 1;
@@ -169,7 +170,7 @@ struct Rows {
     });
   }
 
-  // x = U^-1 x, from the last row up.
+  // x = U^-1 x, from the last row to the first.
   inline void solve_upper() {
     const auto solve = [&](auto rows, int r) AUTOINV_LAMBDA {
       for_tiles<T, rows.value>(0, width, [&](auto& tile, int c) AUTOINV_LAMBDA {
@@ -184,31 +185,32 @@ struct Rows {
     for (; r > 0; r -= kTileRows) solve(Index<kTileRows>{}, r - kTileRows);
   }
 
-  // See Lanes::finish: A is not singular up to rounding, and every result is finite.
-  AUTOINV_INLINE bool trustworthy() {
+  // Whether A is not singular up to rounding and every result is finite; see Lanes::finish.
+  AUTOINV_INLINE bool is_good() {
     T first_row = 0;
     for (int c = 0; c < n; ++c) first_row += x[c];
     return largest(x) * rounding < 1 && first_row - first_row == 0;
   }
 
+  // False when the matrix needs fallback; nothing is written then.
   AUTOINV_INLINE bool invert(const Batch& batch, const T* from, T* to) {
     copy_matrix(batch, from, a, ld);
     if (!factor()) return false;
     invert_lower();
     solve_upper();
-    if (!trustworthy()) return false;
+    if (!is_good()) return false;
     write_columns(x, ld, order, n, to);
     return true;
   }
 };
 
 template <class T>
-void invert_by_rows(const Batch& batch, int64_t first, int64_t last, Doubtful& doubtful) {
+void invert_by_rows(const Batch& batch, int64_t first, int64_t last, FallbackList& fallback) {
   Rows<T> rows(batch.n);
   const int64_t size = int64_t{batch.n} * batch.n;
   for (int64_t i = first; i < last; ++i) {
     T* to = static_cast<T*>(batch.dst) + i * size;
-    if (!rows.invert(batch, matrix_at<T>(batch, i), to)) add_doubtful(doubtful, i);
+    if (!rows.invert(batch, matrix_at<T>(batch, i), to)) add_fallback(fallback, i);
   }
 }
 

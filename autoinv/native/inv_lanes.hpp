@@ -1,9 +1,9 @@
-// One matrix a lane: as many matrices as a vector has lanes go through LU with partial pivoting
-// together, then through L^-1 and U^-1 on the identity.
+// Inverts one matrix per SIMD lane: LU with partial pivoting of as many matrices as a vector has
+// lanes, then L^-1 and U^-1 applied to the identity.
 //
-// LU is left-looking: a column stays in registers while all earlier steps are applied to it, each
-// lane's rows swapped as its own pivots say. In-place Gauss-Jordan would be simpler, but its right
-// residual was up to 38 times LU's where rows are graded.
+// LU is left-looking: a column stays in registers while all earlier steps are applied to it, with
+// rows swapped lane by lane, because each matrix has its own pivots. In-place Gauss-Jordan would be
+// simpler, but its right residual was up to 38 times that of LU where rows are graded.
 // Source: Golub and Van Loan, Matrix Computations, 4th ed., section 3.2.9 (gaxpy LU).
 #pragma once
 
@@ -20,27 +20,27 @@ struct Lanes {
   using V = Vector<T>;
   using I = Integers<T>;
   using M = Mask<T>;
-  // Up to here columns are unrolled too: no branches, and the smallest never leave the registers.
+  // Up to this n columns are unrolled too: no branches, and the smallest matrices stay in registers.
   static constexpr bool kUnrollColumns = N <= (L * sizeof(T) > 16 ? 8 : 4);
 
-  // Whether columns find their place in lane order, by selects, or in memory order.
+  // Whether columns are put in order by selects while in lane order, or later in memory order.
   static constexpr bool kOrderInLanes = N <= 8;
 
-  // Vectors from row to row. One more than N where a column would otherwise fall into few cache sets.
+  // Vectors from row to row. One more than N where a column would otherwise map to few cache sets.
   static constexpr int kLd = N % 16 == 0 ? N + 1 : N;
 
-  const T* next_src = nullptr;  // what to prefetch while these are worked on, if anything
+  const T* next_src = nullptr;  // what to prefetch meanwhile, or null
   T* next_dst = nullptr;
   V a[N * kLd];     // A, then L below the diagonal and U on and above it
   V x[N * kLd];     // U^-1 L^-1, then A^-1
   V reciprocal[N];  // of the pivots
   I pivot[N];       // the row that step k swapped with row k
-  M swapped[kUnrollColumns ? N * N : 1];  // [k * N + r]: the same, as lanes whose row r it is
-  M good;           // lanes whose inverse can be trusted
+  M swapped[kUnrollColumns ? N * N : 1];  // [k * N + r]: the same as a mask of lanes where it is row r
+  M good;           // lanes that need no fallback
   V rounding;       // 8 n eps times the largest magnitude in A
-  V floor;          // pivots must exceed it
+  V threshold;      // pivots must exceed it
   V most;           // the largest magnitude among the results
-  V sum;            // of their first row: not finite where one of them is not
+  V sum;            // of the results' first row: not finite where any result is not
 
   template <class Body>
   AUTOINV_INLINE static void for_columns(Body body) {
@@ -93,8 +93,8 @@ struct Lanes {
     find_pivot<K>(column);
     swap<K>(column);
     const V size = magnitude<T>(column[K]);
-    // Written so that NaN is doubtful too.
-    good &= greater<T>(size, floor) & greater<T>(V{} + Simd<T>::largest_pivot, size);
+    // Both comparisons are false for NaN, so such a matrix needs fallback too.
+    good &= greater<T>(size, threshold) & greater<T>(V{} + Simd<T>::largest_pivot, size);
     reciprocal[K] = 1 / column[K];
     unroll<K + 1, N>([&](auto r) AUTOINV_LAMBDA { column[r.value] *= reciprocal[K]; });
   }
@@ -114,7 +114,7 @@ struct Lanes {
     unroll<0, N>([&](auto r) AUTOINV_LAMBDA { a[r.value * kLd + c] = column[r.value]; });
   }
 
-  // The multipliers of column c as later swaps leave them.
+  // Applies the swaps of the later steps to the multipliers of column c.
   AUTOINV_INLINE void order_multipliers(int c) {
     V column[N];
     unroll<1, N>([&](auto r) AUTOINV_LAMBDA { column[r.value] = a[r.value * kLd + c]; });
@@ -148,7 +148,7 @@ struct Lanes {
     sum += y[0];
   }
 
-  // Row r's entries to the columns that they belong to: the swaps undone, last one first.
+  // Moves the entries of row r to their final columns by undoing the swaps, last one first.
   AUTOINV_INLINE void order_row(int r) {
     V row[N];
     unroll<0, N>([&](auto c) AUTOINV_LAMBDA { row[c.value] = x[r * kLd + c.value]; });
@@ -184,7 +184,7 @@ struct Lanes {
     });
   }
 
-  // A column's share: all at once would fill the queues of the processor and stall it.
+  // Prefetches one column's part: everything at once would fill the processor's queues and stall.
   AUTOINV_INLINE void prefetch_next(const T* next, int c, bool to_write) {
     if (next == nullptr) return;
     unroll<0, N>([&](auto r) AUTOINV_LAMBDA {
@@ -195,19 +195,50 @@ struct Lanes {
 
   AUTOINV_INLINE void start() {
     rounding = largest() * T(8 * N * Simd<T>::epsilon);
-    floor = larger_magnitude<T>(rounding, V{} + Simd<T>::smallest_pivot);
+    threshold = larger_magnitude<T>(rounding, V{} + Simd<T>::smallest_pivot);
     good = ~M{};
     most = V{};
     sum = V{};
   }
 
   // The inverse of a matrix that is singular but for rounding has a norm of about 1 / (eps |A|),
-  // whatever its pivots look like. A result that is not finite spoils the rows above it.
+  // whatever its pivots are, so results must stay below 1 / rounding. A result that is not finite
+  // makes the rows above it so, therefore the first row's sum is enough to find it.
   AUTOINV_INLINE void finish() {
     good &= greater<T>(V{} + 1, most * rounding);
     good &= greater<T>(V{} + Simd<T>::largest_finite, magnitude<T>(sum));
   }
 };
+
+// Computes x and `good` from a, for one block or for several independent ones. The steps of several
+// blocks are interleaved, so that the processor has work in one while another waits for a division.
+template <class T, int N, int Count>
+AUTOINV_INLINE void invert_lanes(Lanes<T, N> (&block)[Count]) {
+  const auto each = [&](auto step) AUTOINV_LAMBDA {
+    unroll<0, Count>([&](auto b) AUTOINV_LAMBDA { step(block[b.value]); });
+  };
+  const auto each_column = [&](auto step) AUTOINV_LAMBDA {
+    Lanes<T, N>::for_columns([&](int c) AUTOINV_LAMBDA {
+      each([&](Lanes<T, N>& lanes) AUTOINV_LAMBDA { step(lanes, c); });
+    });
+  };
+  each([](Lanes<T, N>& lanes) AUTOINV_LAMBDA { lanes.start(); });
+  each_column([](Lanes<T, N>& lanes, int c) AUTOINV_LAMBDA {
+    lanes.prefetch_next(lanes.next_src, c, false);
+    lanes.factor_column(c);
+  });
+  each_column([](Lanes<T, N>& lanes, int c) AUTOINV_LAMBDA {
+    if (c < N - 2) lanes.order_multipliers(c);
+  });
+  each_column([](Lanes<T, N>& lanes, int c) AUTOINV_LAMBDA {
+    lanes.prefetch_next(lanes.next_dst, c, true);
+    lanes.solve_column(c);
+  });
+  if constexpr (Lanes<T, N>::kOrderInLanes) {
+    each_column([](Lanes<T, N>& lanes, int r) AUTOINV_LAMBDA { lanes.order_row(r); });
+  }
+  each([](Lanes<T, N>& lanes) AUTOINV_LAMBDA { lanes.finish(); });
+}
 
 }  // namespace AUTOINV_SET
 }  // namespace autoinv

@@ -1,4 +1,4 @@
-// Where each matrix of a strided batch starts.
+// Reads matrices of a strided batch: where each starts, and copies of it in row-major order.
 #pragma once
 
 #include "kernel.hpp"
@@ -21,7 +21,7 @@ AUTOINV_INLINE const T* matrix_at(const Batch& batch, int64_t index) {
   return static_cast<const T*>(batch.src) + offset;
 }
 
-// Whole vectors, the last one overlapping; a row shorter than a vector goes by elements.
+// Copies whole vectors, the last one overlapping; a row shorter than a vector is copied by elements.
 template <class T>
 AUTOINV_INLINE void copy_row(const T* from, T* to, int n) {
   constexpr int L = Simd<T>::lanes;
