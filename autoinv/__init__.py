@@ -3,17 +3,24 @@
 from typing import TYPE_CHECKING
 
 from autoinv import lazy
-from autoinv.ops.inv import inv, inv_ex
-from autoinv.ops.inv.safe import safe_inv
+from autoinv.errors import AutoinvWarning
+from autoinv.ops.inv import inv
+from autoinv.ops.inv.ex import inv_ex
+from autoinv.ops.inv.safe import SafeInverse, safe_inv
 from autoinv.patch import patched
 from autoinv.version import __version__
 
 if TYPE_CHECKING:
-    from autoinv.api import configure, explain, forget, pin, unpin, using, warm
-    from autoinv.api.distributed import sync
-    from autoinv.planning.events import on_decision
+    from autoinv.api import Explanation, configure, explain, forget, pin, sync, unpin, using, warm
+    from autoinv.planning.events import DecisionEvent, on_decision
+    from autoinv.store.decisions import Decision
 
 __all__ = [
+    "AutoinvWarning",
+    "Decision",
+    "DecisionEvent",
+    "Explanation",
+    "SafeInverse",
     "__version__",
     "configure",
     "explain",
@@ -30,11 +37,14 @@ __all__ = [
     "warm",
 ]
 
-# What only people and set-up code call comes when it is first asked for: 10 of the 15 ms that an import may take.
+# What only interactive and set-up code calls is imported at first use: 10 of the 15 ms that an import may take.
 _LATER = {
-    **dict.fromkeys(("configure", "explain", "forget", "pin", "unpin", "using", "warm"), "autoinv.api"),
-    "on_decision": "autoinv.planning.events",
-    "sync": "autoinv.api.distributed",
+    **dict.fromkeys(
+        ("Explanation", "configure", "explain", "forget", "pin", "sync", "unpin", "using", "warm"),
+        "autoinv.api",
+    ),
+    **dict.fromkeys(("DecisionEvent", "on_decision"), "autoinv.planning.events"),
+    "Decision": "autoinv.store.decisions",
 }
 
 
@@ -47,4 +57,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -1,4 +1,4 @@
-"""Every warning and error text of autoinv's own, and the rule that a fault is told once.
+"""Every warning and error text of autoinv's own, and the rule that a fault is reported once.
 
 What torch.linalg.inv raises is raised by torch itself; nothing here imitates it.
 """
@@ -14,20 +14,20 @@ logger = logging.getLogger("autoinv")
 
 
 class AutoinvWarning(RuntimeWarning):
-    """Something of autoinv's own failed; the answer was still computed, by PyTorch's own call."""
+    """Something of autoinv's own failed or is ignored; a call is answered all the same, by PyTorch's own if need be."""
 
 
-_told: set[str] = set()
+_reported: set[str] = set()
 _last: list[str] = []
-_lock = fork.Lock(reentrant=True)
+_lock = fork.rlock()
 
 
 def warn_once(kind: str, what: str, advice: str) -> None:
     """Say once a process what is wrong and what to do; never raise, not even under ``-W error``."""
     with _lock:
-        if kind in _told:
+        if kind in _reported:
             return
-        _told.add(kind)
+        _reported.add(kind)
         message = f"autoinv: {what}. {advice}"
         _last[:] = [message]
     if not logger.isEnabledFor(logging.WARNING):
@@ -44,6 +44,6 @@ def last_warning() -> str | None:
 
 
 def reset() -> None:
-    """Forget what was told, so that it is told again."""
-    _told.clear()
+    """Forget what was reported, so that it is reported again."""
+    _reported.clear()
     _last.clear()

@@ -1,7 +1,7 @@
 """What a forked child must find: free locks. The only module that registers with ``os.register_at_fork``.
 
 A lock that another thread held at the fork stays locked in the child, where that thread does not exist. So every
-lock that outlives a call is a `Lock` of this module, or one that a fork waits for.
+lock that outlives a call is made by `lock` or `rlock`, or is one that a fork waits for.
 """
 
 from __future__ import annotations
@@ -10,53 +10,26 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 
-
-class Lock:
-    """A lock between threads that is free in a forked child, unless the thread that forked holds it itself."""
-
-    def __init__(self, *, reentrant: bool = False) -> None:
-        """Make it, and have it renewed in every child."""
-        self._make = threading.RLock if reentrant else threading.Lock
-        self._lock = self._make()
-        self._holder: int | None = None
-        _locks.add(self)
-
-    def acquire(self, timeout_s: float = -1.0) -> bool:
-        """Take the lock; return False when ``timeout_s`` were not enough. A negative number means: wait for ever."""
-        is_held = self._lock.acquire(timeout=-1.0 if timeout_s < 0 else min(timeout_s, threading.TIMEOUT_MAX))
-        if is_held:
-            self._holder = threading.get_ident()
-        return is_held
-
-    def release(self) -> None:
-        """Give the lock back.
-
-        Raises:
-            RuntimeError: when nobody holds it.
-        """
-        self._holder = None
-        self._lock.release()
-
-    def __enter__(self) -> None:
-        """Take the lock, however long that takes."""
-        self.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Give it back."""
-        self.release()
-
-    def renew_in_child(self) -> None:
-        """Free the lock in a child, where only the thread that forked goes on."""
-        if self._holder != threading.get_ident():
-            self._lock, self._holder = self._make(), None
-
-
-_locks: weakref.WeakSet[Lock] = weakref.WeakSet()
+# Locks of Python's own, not a class around them: `with` takes those in one step, between which no signal handler runs.
+# `_at_fork_reinit` and `_is_owned` are what the standard library itself renews its locks with (threading, logging).
+_locks: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
+_rlocks: weakref.WeakSet[threading.RLock] = weakref.WeakSet()
 _callbacks: list[Callable[[], None]] = []
+
+
+def lock() -> threading.Lock:
+    """Return a lock between threads that is free in every forked child, whoever held it."""
+    made = threading.Lock()
+    _locks.add(made)
+    return made
+
+
+def rlock() -> threading.RLock:
+    """Return a reentrant lock that is free in a forked child, unless the thread that forked holds it itself."""
+    made = threading.RLock()
+    _rlocks.add(made)
+    return made
 
 
 def wait_for(lock: threading.RLock) -> None:
@@ -70,8 +43,11 @@ def in_child(callback: Callable[[], None]) -> None:
 
 
 def _after_in_child() -> None:
-    for lock in list(_locks):
-        lock.renew_in_child()
+    for made in list(_locks):
+        made._at_fork_reinit()  # type: ignore[attr-defined]
+    for reentrant in list(_rlocks):
+        if not reentrant._is_owned():  # type: ignore[attr-defined]
+            reentrant._at_fork_reinit()  # type: ignore[attr-defined]
     for callback in _callbacks:
         callback()
 

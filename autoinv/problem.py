@@ -15,7 +15,8 @@ DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128)
 }
-LAYOUTS = ("contiguous", "transposed", "strided")
+LAYOUTS = ("contiguous", "transposed", "expanded", "strided")
+"""Transposed: each matrix column-major. Expanded: a batch stride of 0, else contiguous. Strided: all others."""
 MOST_DIMS = 64
 """Beyond so many most of PyTorch raises."""
 
@@ -27,8 +28,9 @@ _DEVICE = re.compile(r"[a-z]{1,16}(:\d{1,4})?")
 class Problem:
     """What a decision is about; equal problems get the same strategy.
 
-    ``op`` is an operation's name; ``shapes`` one shape an operand; ``device`` as torch writes it;
-    ``threads`` what ``torch.get_num_threads()`` said; ``layout`` one of ``LAYOUTS``.
+    ``op`` is an operation's name; ``shapes`` and ``layouts`` hold one of each an operand, a layout being one of
+    ``LAYOUTS`` (none given: all contiguous); ``device`` as torch writes it; ``threads`` what
+    ``torch.get_num_threads()`` returned.
     """
 
     op: str
@@ -36,11 +38,16 @@ class Problem:
     dtype: torch.dtype
     device: str
     threads: int
-    layout: str = "contiguous"
+    layouts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Fill in the layouts where none are given."""
+        if not self.layouts:
+            object.__setattr__(self, "layouts", ("contiguous",) * len(self.shapes))
 
     @classmethod
     def of(cls, op: str, *operands: torch.Tensor) -> Problem:
-        """Return the problem that these tensors pose in this thread."""
+        """Return the problem that these tensors, of one dtype and device, pose in this thread."""
         first = operands[0]
         return cls(
             op,
@@ -48,7 +55,7 @@ class Problem:
             first.dtype,
             str(first.device),
             torch.get_num_threads(),
-            max((layout_of(x.shape, x.stride()) for x in operands), key=LAYOUTS.index),
+            tuple(layout_of(x.shape, x.stride()) for x in operands),
         )
 
     @classmethod
@@ -64,24 +71,28 @@ class Problem:
                 f"not a problem's key: {key!r}; one looks like inv/80x3x3/float64/cpu/threads=2/contiguous"
             )
         op, shapes, dtype, device, threads, layout = parts
-        count = threads.removeprefix("threads=")
-        known = dtype in DTYPES and layout in LAYOUTS and op.isidentifier() and _DEVICE.fullmatch(device)
-        if not known or not re.fullmatch(r"[1-9]\d{0,5}", count):
+        count, layouts = threads.removeprefix("threads="), tuple(layout.split(","))
+        known = dtype in DTYPES and set(layouts) <= set(LAYOUTS) and op.isidentifier()
+        if not (known and _DEVICE.fullmatch(device) and re.fullmatch(r"[1-9]\d{0,5}", count)):
             raise ValueError(
                 f"not a problem's key: {key!r}; its operation, dtype, device, threads or layout is unknown"
             )
-        problem = cls(
-            op, tuple(map(parse_shape, shapes.split(","))), DTYPES[dtype], device, int(count), layout
-        )
-        if problem.key != key:
+        sizes = tuple(map(parse_shape, shapes.split(",")))
+        problem = cls(op, sizes, DTYPES[dtype], device, int(count), layouts)
+        if problem.key != key or len(layouts) != len(sizes):
             raise ValueError(f"not a problem's key: {key!r} would be written {problem.key!r}")
         return problem
 
     @property
     def key(self) -> str:
-        """The problem as text: operation/shape/dtype/device/threads/layout."""
-        shapes = ",".join(map(format_shape, self.shapes))
+        """The problem as text: operation/shapes/dtype/device/threads/layouts, with commas between operands."""
+        shapes = format_shapes(self.shapes)
         return f"{self.op}/{shapes}/{self.dtype_name}/{self.device}/threads={self.threads}/{self.layout}"
+
+    @property
+    def layout(self) -> str:
+        """The layouts as text, with commas between operands."""
+        return ",".join(self.layouts)
 
     @property
     def shape(self) -> Shape:
@@ -90,18 +101,18 @@ class Problem:
 
     @property
     def n(self) -> int:
-        """Rows of one matrix of the first operand."""
+        """Columns of one matrix of the first operand."""
         return self.shape[-1]
 
     @property
     def batch(self) -> int:
-        """How many matrices the first operand holds."""
-        return math.prod(self.shape[:-2])
+        """How many matrices the common batch holds, where every operand is a batch ``(*, m, n)`` of matrices."""
+        return math.prod(broadcast([shape[:-2] for shape in self.shapes]))
 
     @property
     def numel(self) -> int:
-        """How many numbers the first operand holds."""
-        return math.prod(self.shape)
+        """How many numbers the operands hold."""
+        return sum(map(math.prod, self.shapes))
 
     @property
     def dtype_name(self) -> str:
@@ -114,15 +125,27 @@ class Problem:
         return self.device == "cpu"
 
 
+def broadcast(shapes: Sequence[Sequence[int]]) -> Shape:
+    """Return the common shape of these, as torch broadcasts them.
+
+    Raises:
+        RuntimeError: when they have none.
+    """
+    if len(shapes) == 1:
+        return tuple(shapes[0])
+    return tuple(torch.broadcast_shapes(*map(tuple, shapes)))  # type: ignore[no-untyped-call]
+
+
 def layout_of(shape: Sequence[int], stride: Sequence[int]) -> str:
-    """Name the layout of a tensor ``(*, n, n)`` with these strides (in elements)."""
+    """Name the layout of a tensor ``(*, m, n)`` with these strides (in elements)."""
     if _is_dense(shape, stride):
         return "contiguous"
-    if len(shape) >= 2 and _is_dense(
-        (*shape[:-2], shape[-1], shape[-2]), (*stride[:-2], stride[-1], stride[-2])
-    ):
+    if len(shape) < 2:
+        return "strided"
+    if _is_dense((*shape[:-2], shape[-1], shape[-2]), (*stride[:-2], stride[-1], stride[-2])):
         return "transposed"
-    return "strided"
+    once = [1 if step == 0 else size for size, step in zip(shape[:-2], stride, strict=False)]
+    return "expanded" if _is_dense((*once, *shape[-2:]), stride) else "strided"
 
 
 def _is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
@@ -137,6 +160,11 @@ def _is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
 def format_shape(shape: Sequence[int]) -> str:
     """Write a shape as ``10x8x3x3``."""
     return "x".join(map(str, shape))
+
+
+def format_shapes(shapes: Sequence[Sequence[int]]) -> str:
+    """Write one shape an operand, as ``80x3x3,80x3x3``."""
+    return ",".join(map(format_shape, shapes))
 
 
 def parse_shape(text: str) -> Shape:

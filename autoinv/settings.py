@@ -6,6 +6,7 @@ Settings are the process's, not the thread's: they steer a memo that all threads
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,6 @@ from pathlib import Path
 
 from autoinv import fork, lazy
 from autoinv.errors import logger, warn_once
-from autoinv.setting_values import PARSERS
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,69 @@ class Settings:
     log: str = "warning"
 
 
-_lock = fork.Lock(reentrant=True)
+MODES = ("tune", "cached", "off")
+LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+def _mode(value: object) -> str:
+    if value not in MODES:
+        raise ValueError(f"mode is one of {', '.join(MODES)}, not {value!r}")
+    return str(value)
+
+
+def _strategy(value: object) -> str:
+    if not (isinstance(value, str) and value.isidentifier()):
+        raise ValueError(f"strategy is a strategy's name, such as native, not {value!r}")
+    known = sorted(_strategy_names())
+    if value not in known:
+        raise ValueError(f"strategy is one of {', '.join(known)}, not {value!r}")
+    return value
+
+
+_strategy_names: Callable[[], Iterable[str]] = tuple
+
+
+def take_strategy_names_from(names: Callable[[], Iterable[str]]) -> None:
+    """Let this function say which names of strategies there are; the table of operations is above this module."""
+    global _strategy_names
+    _strategy_names = names
+
+
+def _budget(value: object) -> float:
+    try:
+        seconds = float(value)  # type: ignore[arg-type]  # whatever float() takes is a number to us
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"budget is a number of seconds, 0 or more, not {value!r}")
+    return seconds
+
+
+def _cache_dir(value: object) -> Path:
+    if not isinstance(value, str | os.PathLike) or not str(value).strip() or "\0" in str(value):
+        raise ValueError(f"cache_dir is the path of a folder, not {value!r}")
+    try:
+        return Path(value).expanduser().absolute()
+    except (RuntimeError, OSError) as error:  # no home to expand ~ to, or no working directory any more
+        raise ValueError(f"cache_dir {str(value)!r} cannot be made absolute: {error}") from None
+
+
+def _log(value: object) -> str:
+    if not isinstance(value, str) or value.lower() not in LEVELS:
+        raise ValueError(f"log is one of {', '.join(LEVELS)}, not {value!r}")
+    return value.lower()
+
+
+PARSERS: Mapping[str, Callable[[object], object]] = {
+    "mode": _mode,
+    "strategy": _strategy,
+    "budget": _budget,
+    "cache_dir": _cache_dir,
+    "log": _log,
+}
+"""Each returns the setting's value, and raises ValueError for what it does not take."""
+
+_lock = fork.rlock()
 _base: dict[str, object] = {}
 """What `configure` set."""
 _overlays: list[Mapping[str, object]] = []
@@ -125,7 +187,7 @@ def configure(**changes: object) -> None:
     with _lock:
         _base.update(parsed)
         _combine()
-    _tell()
+    _notify()
 
 
 @contextmanager
@@ -136,13 +198,13 @@ def using(**changes: object) -> Iterator[Settings]:
         with _lock:
             _overlays.append(overlay)
             _combine()
-        _tell()
+        _notify()
         yield current()
     finally:
         with _lock:
             _overlays[:] = [other for other in _overlays if other is not overlay]
             _combine()
-        _tell()
+        _notify()
 
 
 def _combine() -> None:
@@ -158,7 +220,7 @@ def on_change(listener: Callable[[], None]) -> None:
     _listeners.append(listener)
 
 
-def _tell() -> None:
+def _notify() -> None:
     resolved()  # sets the level of the logger
     for listener in _listeners:
         listener()

@@ -15,12 +15,13 @@ LinAlgError = torch.linalg.LinAlgError  # type: ignore[attr-defined]  # torch do
 Run = Callable[..., torch.Tensor]
 """``run(*operands, out=None)``: the answer, contiguous; written into ``out`` and returned when that is given.
 
-``out`` has the right shape, dtype and device, is contiguous and overlaps no operand unless it is the operand itself.
+``out`` has the right shape, dtype and device, is contiguous, and overlaps no operand, unless it is that operand and
+the operation works in place. The result has the operands' dtype, also where autocast would lower that of a product.
 """
 
 
 class Strategy(ABC):
-    """One way to do an operation. Stateless; says what it can do, and binds itself to one problem."""
+    """One way to do an operation. Stateless; knows which problems it supports, and binds itself to one of them."""
 
     name: ClassVar[str]
 
@@ -32,7 +33,7 @@ class Strategy(ABC):
     def bind(self, problem: Problem) -> Run:
         """Return the function that answers this problem, with all that is constant already looked up."""
 
-    def opens_team(self, problem: Problem) -> bool:
+    def is_multithreaded(self, problem: Problem) -> bool:
         """Whether a call wakes a team of threads, so that its time depends on how busy the machine is."""
         del problem
         return False

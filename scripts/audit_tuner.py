@@ -1,12 +1,13 @@
 """Is the tuner's choice right? Regret, flips, busy machines, budgets and neighbours, measured.
 
-Regret is the chosen strategy's quiet time over the quiet time of what the rules would choose from the
-quiet times of every strategy that supports the problem (the calm rule and the 5 % rule included), minus 1.
-Bars: quiet, median at most 2 %, 95th percentile at most 10 %, and no thread team where a calm strategy is
-clearly near the best; busy, no choice with a regret over 10 % without the contended mark, later quiet
-tunings mend it, and where a serial strategy is within 1.5 times of the best the busy mean of the choice is
-at most 3 times its idle mean; the first call stays in its budget but for one slowest call; a neighbour's
-choice costs at most 10 % over the shape's own. Exits 1 when a bar is missed.
+Regret is the chosen strategy's time over the time of what the rules would choose, minus 1. Both are times on a
+machine that does nothing else; the rules (single-threaded before fast, and the 5 % of the reference included)
+choose from the times of every strategy that supports the problem. Bars: uncontended, median at most 2 %, 95th
+percentile at most 10 %, and no multithreaded strategy where a single-threaded one is clearly near the best; busy,
+no choice with a regret over 10 % without the contended mark, later uncontended tunings correct it, and where a
+single-threaded strategy is within 1.5 times of the best the busy mean of the choice is at most 3 times its idle
+mean; the first call keeps to its budget but for one slowest call; a neighbour's choice costs at most 10 % over
+the shape's own. Exits 1 when a bar is missed.
 """
 
 from __future__ import annotations
@@ -19,11 +20,16 @@ import sys
 import tempfile
 import time
 
-import _audit_budget
-import _audit_busy
-import _bench
 import torch
-from _audit_quiet import QUIET_SHARE, flip_rate, problem, quiet, tell_bad, tuning
+from measuring import audit_budget, audit_busy, bench
+from measuring.audit_quiet import (
+    UNCONTENDED_CPU_SHARE,
+    flip_rate,
+    problem_of,
+    report_bad,
+    time_every_strategy,
+    tune_once,
+)
 
 import autoinv
 from autoinv.problem import format_shape
@@ -46,56 +52,61 @@ MEDIAN_BAR, P95_BAR = 0.02, 0.10
 NEIGHBOUR_TUNINGS_BAR, NEIGHBOUR_COST_BAR = 20, 0.10
 
 
-def audit_regret(bars: _bench.Bars, tunings: int) -> dict[str, object]:
+def audit_regret(bars: bench.Bars, tunings: int) -> dict[str, object]:
     print(f"\nRegret of {tunings} cold tunings each, {torch.get_num_threads()} threads, beside nothing")
     print(
-        f"{'problem':<26}{'chosen':<34}{'by the rules':<17}{'median':>8}{'worst':>8}{'restless':>9}{'flips':>7}"
-        f"{'ms':>8}{'contended':>11}{'share':>7}"
+        f"{'problem':<26}{'chosen':<34}{'by the rules':<17}{'median':>8}{'worst':>8}{'threaded':>9}{'flips':>7}"
+        f"{'ms':>8}{'contended':>11}{'cpu share':>10}"
     )
-    rows = [_regret_of(problem(shape, dtype), tunings) for shape, dtype in GRID]
+    rows = [_regret_of(problem_of(shape, dtype), tunings) for shape, dtype in GRID]
     every = sorted(r for row in rows for r in row["regrets"])
     median, p95 = statistics.median(every), every[max(0, round(0.95 * len(every)) - 1)]
-    restless = sum(row["restless"] for row in rows)
+    multithreaded = sum(row["multithreaded"] for row in rows)
     print(
-        f"median regret {median:.1%} (bar 2 %), 95th percentile {p95:.1%} (bar 10 %), restless {restless} (bar 0)"
+        f"median regret {median:.1%} (bar 2 %), 95th percentile {p95:.1%} (bar 10 %), "
+        f"multithreaded {multithreaded} (bar 0)"
     )
-    least = min(float(row["share"]) for row in rows)
+    least = min(float(row["cpu_share"]) for row in rows)
     bars.at_least(
-        "quiet: share of the processor beside the timings (else nothing was quiet)", least, QUIET_SHARE
+        "uncontended: share of the processor beside the timings (below it something else ran)",
+        least,
+        UNCONTENDED_CPU_SHARE,
     )
-    bars.at_most("quiet: median regret", median, MEDIAN_BAR)
-    bars.at_most("quiet: 95th percentile of the regret", p95, P95_BAR)
-    bars.at_most("quiet: teams chosen where a calm strategy is near the best", restless, 0)
+    bars.at_most("uncontended: median regret", median, MEDIAN_BAR)
+    bars.at_most("uncontended: 95th percentile of the regret", p95, P95_BAR)
+    bars.at_most(
+        "uncontended: multithreaded choices where a single-threaded one is near the best", multithreaded, 0
+    )
     return {"median": median, "p95": p95, "rows": rows}
 
 
 def _regret_of(p, tunings: int) -> dict:
     began = time.perf_counter()
-    decisions = [tuning(p) for _ in range(tunings)]
+    decisions = [tune_once(p) for _ in range(tunings)]
     spent_ms = (time.perf_counter() - began) / tunings * 1e3
-    now = quiet(p)
+    now = time_every_strategy(p)
     chosen = [d.strategy for d in decisions]
     regrets = [now.regret(name) for name in chosen]
-    restless = sum(map(now.is_restless, chosen))
+    multithreaded = sum(map(now.is_needlessly_multithreaded, chosen))
     counts = ", ".join(f"{name} {count}" for name, count in collections.Counter(chosen).most_common())
     print(
         f"{format_shape(p.shape) + ' ' + p.dtype_name:<26}{counts:<34}{now.right:<17}"
-        f"{statistics.median(regrets):8.1%}{max(regrets):8.1%}{restless:9}{flip_rate(chosen):7.0%}{spent_ms:8.1f}"
-        f"{sum(d.contended for d in decisions):8}/{tunings}{now.share:9.2f}"
+        f"{statistics.median(regrets):8.1%}{max(regrets):8.1%}{multithreaded:9}{flip_rate(chosen):7.0%}{spent_ms:8.1f}"
+        f"{sum(d.contended for d in decisions):8}/{tunings}{now.cpu_share:12.2f}"
     )
-    tell_bad(now, decisions)
+    report_bad(now, decisions)
     return {
         "problem": p.key,
-        "share": now.share,
+        "cpu_share": now.cpu_share,
         "regrets": regrets,
-        "restless": restless,
+        "multithreaded": multithreaded,
         "flips": flip_rate(chosen),
         "right": now.right,
-        "quiet_s": now.seconds,
+        "uncontended_s": now.seconds,
     }
 
 
-def audit_neighbours(bars: _bench.Bars) -> dict[str, float]:
+def audit_neighbours(bars: bench.Bars) -> dict[str, float]:
     """Let batches of 1 to 1000 come in a mixed order; then time the served choice against the right one."""
     order = torch.randperm(1000, generator=torch.Generator().manual_seed(1)).add(1).tolist()
     costs, tuned = [], 0
@@ -106,7 +117,7 @@ def audit_neighbours(bars: _bench.Bars) -> dict[str, float]:
             tuned += autoinv.explain(A).source == "tuned"
         for batch in order[:20]:
             served = autoinv.explain(torch.eye(5).repeat(batch, 1, 1)).strategy
-            costs.append(quiet(problem((batch, 5, 5), torch.float32)).regret(served))
+            costs.append(time_every_strategy(problem_of((batch, 5, 5), torch.float32)).regret(served))
     print(
         f"\n1000 batch sizes of 5x5 cost {tuned} tunings (bar {NEIGHBOUR_TUNINGS_BAR}); a neighbour's choice costs "
         f"at most {max(costs):.1%} over the shape's own right one (bar {NEIGHBOUR_COST_BAR:.0%})"
@@ -117,22 +128,22 @@ def audit_neighbours(bars: _bench.Bars) -> dict[str, float]:
 
 
 def main() -> int:
-    made = _bench.parser(__doc__ or "")
+    made = bench.parser(__doc__ or "")
     made.add_argument("--tunings", type=int, default=12, help="cold tunings of each problem")
     made.add_argument("--only", choices=("regret", "busy", "budget", "neighbours"))
     made.formatter_class = argparse.RawDescriptionHelpFormatter
     arguments = made.parse_args()
-    print(_bench.describe())
-    bars = _bench.Bars()
+    print(bench.describe())
+    bars = bench.Bars()
     parts = {
         "regret": lambda: audit_regret(bars, arguments.tunings),
-        "busy": lambda: _audit_busy.audit(bars, BUSY_GRID),
-        "budget": lambda: _audit_budget.audit(bars),
+        "busy": lambda: audit_busy.audit(bars, BUSY_GRID),
+        "budget": lambda: audit_budget.audit(bars),
         "neighbours": lambda: audit_neighbours(bars),
     }
     chosen = {name: part for name, part in parts.items() if arguments.only in (None, name)}
     results = {name: part() for name, part in chosen.items()}
-    _bench.write_json(arguments.json, **json.loads(json.dumps(results)), missed=bars.missed)
+    bench.write_json(arguments.json, **json.loads(json.dumps(results)), missed=bars.missed)
     return bars.exit_status()
 
 

@@ -15,19 +15,18 @@ import tempfile
 import time
 from pathlib import Path
 
-import _bench
-import _load
 import torch
+from measuring import bench, load
 
 import autoinv
 
 SHAPE = (10, 8, 3, 3)
 BAR = 3.0
-LOOKS = 40
-LOOK_S = 0.05
+TURNS = 40
+TURN_S = 0.05
 
 
-def mean_s(call: _bench.Call, for_s: float) -> tuple[float, int]:
+def mean_s(call: bench.Call, for_s: float) -> tuple[float, int]:
     """Return seconds a call, the mean over as many as fit, and how many that were."""
     began = now = time.perf_counter()
     count = 0
@@ -39,11 +38,11 @@ def mean_s(call: _bench.Call, for_s: float) -> tuple[float, int]:
     return (now - began) / count, count
 
 
-def looked_at() -> dict[str, float]:
+def means_us() -> dict[str, float]:
     """Return the mean microseconds a call of each way, the ways taking turns."""
     A = torch.randn(*SHAPE, dtype=torch.float64)
     flat = A.view(-1, 3, 3)
-    ways: dict[str, _bench.Call] = {
+    ways: dict[str, bench.Call] = {
         "autoinv.inv": lambda: autoinv.inv(A),
         "torch.linalg.inv": lambda: torch.linalg.inv(A),
         "loop": lambda: [torch.linalg.inv(M) for M in flat],
@@ -52,9 +51,9 @@ def looked_at() -> dict[str, float]:
         call()
     total = dict.fromkeys(ways, 0.0)
     calls = dict.fromkeys(ways, 0)
-    for _ in range(LOOKS):
+    for _ in range(TURNS):
         for name, call in ways.items():
-            mean, count = mean_s(call, LOOK_S)
+            mean, count = mean_s(call, TURN_S)
             total[name] += mean * count
             calls[name] += count
     return {name: total[name] / calls[name] * 1e6 for name in ways}
@@ -63,32 +62,30 @@ def looked_at() -> dict[str, float]:
 def child() -> None:
     print(
         json.dumps(
-            {**looked_at(), "strategy": autoinv.explain(torch.randn(*SHAPE, dtype=torch.float64)).strategy}
+            {**means_us(), "strategy": autoinv.explain(torch.randn(*SHAPE, dtype=torch.float64)).strategy}
         )
     )
 
 
 def measured(threads: int, folder: str) -> dict[str, float | str]:
-    return json.loads(_bench.in_child(str(Path(__file__)), ["--child"], threads, AUTOINV_CACHE_DIR=folder))
+    return json.loads(bench.in_child(str(Path(__file__)), ["--child"], threads, AUTOINV_CACHE_DIR=folder))
 
 
 def table(threads: int = 2) -> list[dict[str, object]]:
     """Measure idle and beside each load, and print a row each."""
     rows: list[dict[str, object]] = []
-    print(
-        f"mean us a call, {SHAPE} float64, {threads} threads, {LOOKS} looks of {LOOK_S * 1e3:.0f} ms in turn"
-    )
+    print(f"mean us a call, {SHAPE} float64, {threads} threads, {TURNS} turns of {TURN_S * 1e3:.0f} ms each")
     print(
         f"{'beside':<18}{'autoinv.inv':>14}{'of its idle':>13}{'torch.linalg.inv':>18}{'of ours':>10}{'loop':>10}"
     )
     with tempfile.TemporaryDirectory() as folder:
-        measured(threads, folder)  # tunes, and once more if the machine was not quiet
+        measured(threads, folder)  # tunes, and once more if the machine was contended
         idle = measured(threads, folder)
-        for kind in (None, *_load.KINDS):
+        for kind in (None, *load.KINDS):
             if kind is None:
                 found = idle
             else:
-                with _load.busy(kind):
+                with load.busy(kind):
                     found = measured(threads, folder)
             ours, theirs = float(found["autoinv.inv"]), float(found["torch.linalg.inv"])
             ratio = ours / float(idle["autoinv.inv"])
@@ -101,22 +98,22 @@ def table(threads: int = 2) -> list[dict[str, object]]:
 
 
 def main() -> int:
-    made = _bench.parser(__doc__ or "")
+    made = bench.parser(__doc__ or "")
     made.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = made.parse_args()
     if arguments.child:
         child()
         return 0
-    print(_bench.describe())
+    print(bench.describe())
     rows = table()
-    bars = _bench.Bars()
+    bars = bench.Bars()
     for row in rows:
         if row["beside"] is not None:
             what = f"mean of autoinv.inv beside {row['beside']}, of its own idle mean"
             bars.at_most(what, float(str(row["of_its_idle"])), BAR)
     worst = max(float(str(row["of_its_idle"])) for row in rows)
     print(f"worst: {worst:.2f} times its own idle mean (bar {BAR})")
-    _bench.write_json(arguments.json, rows=rows, missed=bars.missed)
+    bench.write_json(arguments.json, rows=rows, missed=bars.missed)
     return bars.exit_status()
 
 

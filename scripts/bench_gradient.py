@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Callable
 from typing import NamedTuple
 
-import _bench
 import torch
+from measuring import bench
 
 import autoinv
 
@@ -27,8 +27,8 @@ class Row(NamedTuple):
     """One comparison: ``ours`` over or under ``theirs``, and what is asked of the ratio."""
 
     name: str
-    theirs: _bench.Call
-    ours: _bench.Call
+    theirs: bench.Call
+    ours: bench.Call
     bar: float
     is_multiple: bool = False  # of ours in units of theirs, at most the bar; else theirs over ours, at least
 
@@ -37,7 +37,7 @@ def matrices(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     return torch.randn(*shape, dtype=dtype) + 3 * torch.eye(shape[-1], dtype=dtype)
 
 
-def learn(*operands: torch.Tensor) -> None:
+def tune(*operands: torch.Tensor) -> None:
     """Tune for each operand until the choice is final."""
     for A in operands:
         autoinv.warm(A.shape, dtype=A.dtype)
@@ -45,14 +45,14 @@ def learn(*operands: torch.Tensor) -> None:
             autoinv.inv(A.detach())
 
 
-def forward_and_backward(inv: Callable[..., torch.Tensor], A: torch.Tensor) -> _bench.Call:
+def forward_and_backward(inv: Callable[..., torch.Tensor], A: torch.Tensor) -> bench.Call:
     G = matrices(*A.shape, dtype=A.dtype)
     return lambda: torch.autograd.grad(inv(A), A, G)
 
 
 def gradient_rows() -> list[Row]:
     A, C, big = matrices(80, 3, 3), matrices(80, 3, 3, dtype=torch.complex128), matrices(80, 16, 16)
-    learn(A, C, big)
+    tune(A, C, big)
     R, CR, BR = (x.clone().requires_grad_() for x in (A, C, big))
     theirs, ours = torch.linalg.inv, autoinv.inv
     return [
@@ -65,7 +65,7 @@ def gradient_rows() -> list[Row]:
 
 def transform_rows() -> list[Row]:
     A = matrices(80, 3, 3)
-    learn(A)
+    tune(A)
     mapped = [torch.vmap(torch.linalg.inv), torch.vmap(autoinv.inv)]
     per_sample = [
         torch.vmap(torch.func.grad(lambda A, inv=inv: inv(A).sum()))
@@ -79,7 +79,7 @@ def transform_rows() -> list[Row]:
 
 def compiled_rows() -> list[Row]:
     A = matrices(80, 3, 3)
-    learn(A)
+    tune(A)
     compiled = [
         torch.compile(lambda A, inv=inv: inv(A) + 1, fullgraph=True)
         for inv in (torch.linalg.inv, autoinv.inv)
@@ -89,7 +89,7 @@ def compiled_rows() -> list[Row]:
 
 def out_rows() -> list[Row]:
     A = matrices(10, 8, 3, 3)
-    learn(A)
+    tune(A)
     out = torch.empty_like(A)
     inv, empty_like = autoinv.inv, torch.empty_like
     for _ in range(3):
@@ -115,8 +115,8 @@ def allocated_by_out() -> int:
 def measured(row: Row) -> dict[str, object]:
     tries: list[dict[str, float]] = []
     while len(tries) < TRIES and not (tries and _is_met(row, _best(row, tries)["ratio"])):
-        s = _bench.medians(
-            _bench.interleaved({"theirs": row.theirs, "ours": row.ours}, rounds=ROUNDS, part_s=PART_S)
+        s = bench.medians(
+            bench.interleaved({"theirs": row.theirs, "ours": row.ours}, rounds=ROUNDS, part_s=PART_S)
         )
         ratio = s["ours"] / s["theirs"] if row.is_multiple else s["theirs"] / s["ours"]
         tries.append({"theirs_s": s["theirs"], "ours_s": s["ours"], "ratio": ratio})
@@ -139,9 +139,9 @@ def shown(row: dict[str, object]) -> str:
 
 
 def main() -> int:
-    options = _bench.parser(str(__doc__)).parse_args()
+    options = bench.parser(str(__doc__)).parse_args()
     torch.set_num_threads(1)
-    print(_bench.describe())
+    print(bench.describe())
     print(f"\n{'(80,3,3) float64, 1 thread':<28}{'torch us':>10}{'ours us':>10}{'ratio':>9}{'bar':>7}")
     rows = []
     with tempfile.TemporaryDirectory() as folder, autoinv.using(cache_dir=folder, budget=1.0):
@@ -153,7 +153,7 @@ def main() -> int:
         chosen = {str(A): autoinv.explain(matrices(*A)).strategy for A in ((80, 3, 3), (10, 8, 3, 3))}
     print(f"{'out=, allocations':<28}{'':>20}{allocations:>9}{0:>7}  {'MISSED' if allocations else ''}")
     print("chosen: " + ", ".join(f"{shape} {strategy}" for shape, strategy in chosen.items()))
-    _bench.write_json(options.json, rows=rows, out_allocations=allocations, chosen=chosen)
+    bench.write_json(options.json, rows=rows, out_allocations=allocations, chosen=chosen)
     return 0 if all(row["met"] for row in rows) and not allocations else 1
 
 

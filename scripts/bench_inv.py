@@ -15,8 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-import _bench
 import torch
+from measuring import bench
 
 import autoinv
 
@@ -37,12 +37,12 @@ def cell(shape: tuple[int, ...], dtype: str, device: str) -> dict[str, object]:
     autoinv.warm(shape, dtype=dtype, device=device)
     autoinv.inv(A), autoinv.inv(A)
     inv, theirs = autoinv.inv, torch.linalg.inv
-    calls: dict[str, _bench.Call] = {"torch": lambda: theirs(A), "autoinv": lambda: inv(A)}
+    calls: dict[str, bench.Call] = {"torch": lambda: theirs(A), "autoinv": lambda: inv(A)}
     if device != "cpu":
         calls = {name: _synchronised(call) for name, call in calls.items()}
     tries = []
     while len(tries) < TRIES and (not tries or max(t["ratio"] for t in tries) < BAR):
-        s = _bench.medians(_bench.interleaved(calls, rounds=9))
+        s = bench.medians(bench.interleaved(calls, rounds=9))
         tries.append({"torch_s": s["torch"], "autoinv_s": s["autoinv"], "ratio": s["torch"] / s["autoinv"]})
     best = max(tries, key=lambda t: t["ratio"])
     return {
@@ -57,7 +57,7 @@ def cell(shape: tuple[int, ...], dtype: str, device: str) -> dict[str, object]:
     }
 
 
-def _synchronised(call: _bench.Call) -> _bench.Call:
+def _synchronised(call: bench.Call) -> bench.Call:
     def timed() -> None:
         call()
         torch.cuda.synchronize()
@@ -65,7 +65,7 @@ def _synchronised(call: _bench.Call) -> _bench.Call:
     return timed
 
 
-def _memcpy(target: torch.Tensor, source: torch.Tensor) -> _bench.Call:
+def _memcpy(target: torch.Tensor, source: torch.Tensor) -> bench.Call:
     """Return a copy of the bytes: C's own on the CPU, where torch's would use its threads."""
     if not source.is_cpu:
         return _synchronised(lambda: target.copy_(source))
@@ -78,8 +78,8 @@ def founding(device: str) -> dict[str, object]:
     A = torch.randn(10, 8, 3, 3, dtype=torch.float64, device=device)
     autoinv.warm(A.shape, dtype=A.dtype, device=device)
     autoinv.inv(A), autoinv.inv(A)
-    s = _bench.medians(
-        _bench.interleaved(
+    s = bench.medians(
+        bench.interleaved(
             {
                 "autoinv": lambda: autoinv.inv(A),
                 "torch": lambda: torch.linalg.inv(A),
@@ -96,8 +96,8 @@ def founding(device: str) -> dict[str, object]:
     target = torch.empty_like(big)
     autoinv.warm(big.shape, dtype=big.dtype, device=device)
     autoinv.inv(big), autoinv.inv(big)
-    b = _bench.medians(
-        _bench.interleaved(
+    b = bench.medians(
+        bench.interleaved(
             {
                 "autoinv": lambda: autoinv.inv(big),
                 "out": lambda: autoinv.inv(big, out=target),
@@ -145,7 +145,7 @@ def summarise(cells: list[dict]) -> dict[str, float]:
     for name, sizes in groups.items():
         ratios = [c["ratio"] for c in cells if c["n"] in sizes]
         if ratios:
-            found[name] = _bench.geometric_mean(ratios)
+            found[name] = bench.geometric_mean(ratios)
             print(f"geometric mean, {name}: {found[name]:.2f}")
     worst = min(cells, key=lambda c: c["ratio"])
     print(
@@ -155,7 +155,7 @@ def summarise(cells: list[dict]) -> dict[str, float]:
     return found
 
 
-def check(bars: _bench.Bars, means: dict[str, float], founding: list[dict]) -> None:
+def check(bars: bench.Bars, means: dict[str, float], founding: list[dict]) -> None:
     """Compare with the bars of the CPU."""
     for name, bar in MEAN_BARS.items():
         if name in means:
@@ -171,7 +171,7 @@ def check(bars: _bench.Bars, means: dict[str, float], founding: list[dict]) -> N
 
 
 def main() -> int:
-    made = _bench.parser(__doc__ or "")
+    made = bench.parser(__doc__ or "")
     made.add_argument("--n", type=int, nargs="*", default=list(SIZES), help="sizes of the matrices")
     made.add_argument("--device", default="cpu")
     made.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
@@ -179,12 +179,12 @@ def main() -> int:
     if arguments.child:
         child(arguments)
         return 0
-    print(_bench.describe())
+    print(bench.describe())
     threads = THREADS if arguments.device == "cpu" else (torch.get_num_threads(),)
     flags = ["--child", "--device", arguments.device, "--n", *map(str, arguments.n)]
     with tempfile.TemporaryDirectory() as folder:
         variables = {"AUTOINV_CACHE_DIR": folder, "AUTOINV_BUDGET": os.environ.get("AUTOINV_BUDGET", "0.1")}
-        results = [json.loads(_bench.in_child(str(Path(__file__)), flags, t, **variables)) for t in threads]
+        results = [json.loads(bench.in_child(str(Path(__file__)), flags, t, **variables)) for t in threads]
     cells = [c for r in results for c in r["cells"]]
     show(cells)
     means = summarise(cells)
@@ -196,13 +196,13 @@ def main() -> int:
             f"{f['big_in_memcpy']:.2f} memcpy ({f['big_out_in_memcpy']:.2f} with out=), "
             f"{f['big_torch_over_autoinv']:.1f} times faster than torch"
         )
-    bars = _bench.Bars()
+    bars = bench.Bars()
     for c in cells:
         bars.at_least(f"{c['shape']} {c['dtype']}, {c['threads']} threads ({c['strategy']})", c["ratio"], BAR)
     founding_rows = [r["founding"] for r in results]
     if arguments.device == "cpu":
         check(bars, means, founding_rows)
-    _bench.write_json(arguments.json, cells=cells, means=means, founding=founding_rows, missed=bars.missed)
+    bench.write_json(arguments.json, cells=cells, means=means, founding=founding_rows, missed=bars.missed)
     return bars.exit_status()
 
 

@@ -10,8 +10,8 @@ import ctypes
 import statistics
 import sys
 
-import _bench
 import torch
+from measuring import bench
 
 from autoinv import native
 
@@ -27,7 +27,7 @@ def measure(extension: object, n: int, dtype: str, batch: int) -> dict[str, obje
     X = torch.empty_like(A)
     source, target, size = A.data_ptr(), X.data_ptr(), A.numel() * A.element_size()
     inv, fma = extension.inv, extension.measure_fma
-    calls: dict[str, _bench.Call] = {
+    calls: dict[str, bench.Call] = {
         "kernel": lambda: inv(source, target, code, n, batch),
         "empty": lambda: inv(source, target, code, n, 0),
         "memcpy": lambda: ctypes.memmove(target, source, size),
@@ -35,7 +35,7 @@ def measure(extension: object, n: int, dtype: str, batch: int) -> dict[str, obje
         "fma": lambda: fma(code, 10_000),
     }
     operations = fma(code, 10_000)
-    times = _bench.interleaved(calls, rounds=ROUNDS, part_s=PART_S)
+    times = bench.interleaved(calls, rounds=ROUNDS, part_s=PART_S)
     s = {name: statistics.median(values) for name, values in times.items()}
     kernel_s = (s["kernel"] - s["empty"]) / batch
     memcpy_s = max(s["memcpy"] - s["no memcpy"], 1e-10) / batch
@@ -63,7 +63,7 @@ def show(row: dict) -> None:
 
 
 def main() -> int:
-    made = _bench.parser(__doc__ or "")
+    made = bench.parser(__doc__ or "")
     made.add_argument("--n", type=int, nargs="*", default=list(range(1, 65)), help="sizes of the matrices")
     made.add_argument("--batch", type=int, default=80, help="matrices a call")
     made.add_argument("--isa", nargs="*", help="instruction sets (default: the best one)")
@@ -72,7 +72,7 @@ def main() -> int:
     if extension is None:
         print(native.why_missing(), file=sys.stderr)
         return 1
-    print(_bench.describe())
+    print(bench.describe())
     print(f"{arguments.batch} matrices a call; memcpy of the same bytes")
     print(
         f"{'set':>8} {'dtype':>8} {'n':>3} {'ns/matrix':>10} {'GFLOP/s':>8} {'GB/s':>7} {'of peak':>8} {'x memcpy':>9}"
@@ -84,7 +84,7 @@ def main() -> int:
             for n in arguments.n:
                 rows.append(measure(extension, n, dtype, arguments.batch))
                 show(rows[-1])
-    _bench.write_json(arguments.json, rows=rows)
+    bench.write_json(arguments.json, rows=rows)
     return 0
 
 

@@ -12,11 +12,11 @@ import subprocess
 import sys
 import tempfile
 
-import _bench
 import torch
+from measuring import bench
 
 import autoinv
-from autoinv.ops.inv.operation import DISPATCHER
+from autoinv.ops.inv import CALL
 from autoinv.planning.dispatch import key_of
 from autoinv.strategy import Run
 
@@ -42,7 +42,7 @@ print(imported - began, answered - imported, autoinv.explain(A).source)
 """
 
 
-def calls(n: int, batch: tuple[int, ...], view: bool) -> dict[str, _bench.Call]:
+def calls(n: int, batch: tuple[int, ...], view: bool) -> dict[str, bench.Call]:
     A = torch.randn(*batch, n, n, dtype=torch.float64)
     A = A.mT if view else A
     autoinv.warm(A.shape, dtype=torch.float64)
@@ -60,22 +60,22 @@ def memoised(A: torch.Tensor) -> Run:
     """Call until the memo holds what runs for this very tensor, and return that."""
     for _ in range(CALLS_UNTIL_MEMOISED):
         autoinv.inv(A)
-        run = DISPATCHER.memo.get(key_of(A))
+        run = CALL.dispatcher.memo.get(key_of(A))
         if run is not None:
             return run
     raise RuntimeError(f"{CALLS_UNTIL_MEMOISED} calls left the memo without {tuple(A.shape)}: each one plans")
 
 
-def best_of_tries(ways: dict[str, _bench.Call]) -> tuple[dict[str, float], float]:
+def best_of_tries(ways: dict[str, bench.Call]) -> tuple[dict[str, float], float]:
     """Return the medians and what `inv` costs above the strategy; over the bar it is timed three times in all."""
     tries = []
     while len(tries) < TRIES and (not tries or min(above for _, above in tries) > ABOVE_BAR):
-        s = _bench.medians(_bench.interleaved(ways, rounds=41, part_s=1e-3))
+        s = bench.medians(bench.interleaved(ways, rounds=41, part_s=1e-3))
         tries.append((s, (s["autoinv.inv"] - s["strategy"]) / s["empty_like"]))
     return min(tries, key=lambda found: found[1])
 
 
-def hot_path(bars: _bench.Bars) -> list[dict[str, object]]:
+def hot_path(bars: bench.Bars) -> list[dict[str, object]]:
     rows = []
     print(f"{'case':<28}{'inv':>9}{'strategy':>10}{'empty_like':>12}{'above':>8}{'whole':>8}   torch/inv")
     for name, n, batch, view in (
@@ -98,7 +98,7 @@ def hot_path(bars: _bench.Bars) -> list[dict[str, object]]:
     return rows
 
 
-def first_calls(bars: _bench.Bars) -> dict[str, object]:
+def first_calls(bars: bench.Bars) -> dict[str, object]:
     """Import and first call in processes of their own; the second and later ones find the decision in the file."""
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "AUTOINV_CACHE_DIR": folder, "OMP_NUM_THREADS": "1", "AUTOINV_BUDGET": "1"}
@@ -130,16 +130,16 @@ def first_calls(bars: _bench.Bars) -> dict[str, object]:
 
 
 def main() -> int:
-    arguments = _bench.parser(__doc__ or "").parse_args()
-    print(_bench.describe())
-    bars = _bench.Bars()
+    arguments = bench.parser(__doc__ or "").parse_args()
+    print(bench.describe())
+    bars = bench.Bars()
     print(
         f"ns a call, median of interleaved rounds, {torch.get_num_threads()} threads; above, whole in empty_like"
     )
     with tempfile.TemporaryDirectory() as folder, autoinv.using(cache_dir=folder, budget=1.0):
         rows = hot_path(bars)
     first = first_calls(bars)
-    _bench.write_json(arguments.json, hot_path=rows, first=first, missed=bars.missed)
+    bench.write_json(arguments.json, hot_path=rows, first=first, missed=bars.missed)
     return bars.exit_status()
 
 

@@ -1,4 +1,4 @@
-"""The founding case: (10,8,3,3) float64, tuned in one process, remembered in the next, calm under load."""
+"""The founding case: (10,8,3,3) float64, tuned in one process, remembered in the next, as fast on a busy machine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import subprocess
 import sys
 import tempfile
 
-import _bench
 import bench_busy
+from measuring import bench
 
 CHILD = """
 import time
@@ -39,11 +39,11 @@ def process(folder: str) -> None:
 
 
 def main() -> None:
-    print(_bench.describe())
+    print(bench.describe())
     with tempfile.TemporaryDirectory() as folder:
         print("\n1. A first process meets the shape, times every strategy and keeps the decision\n")
         process(folder)
-        print("2. A second process finds it in the file (it tunes again only if the first was disturbed)\n")
+        print("2. A second process finds it in the file (it tunes again only if the first was contended)\n")
         process(folder)
     print("3. The same beside two busy processes\n")
     bench_busy.table()

@@ -114,13 +114,15 @@ def main() -> int:
         folder = Path(name)
         kills, acknowledged, reads, bad = run(folder, options.seconds, options.writers, options.readers)
         kept = {found.problem.batch for found in DecisionsFile(folder, MACHINE).all()}
-        strays = len(list(folder.glob(".*.tmp")))
-        aside = len(list(folder.glob("*.corrupt")))
+        stale = len(list(folder.glob(".*.tmp")))
+        quarantined = len(list(folder.glob("*.corrupt")))
     lost = acknowledged - kept
     print(f"{kills} kills in {options.seconds:g} s: {options.writers} writers, {options.readers} readers")
-    print(f"{len(acknowledged)} acknowledged, {len(kept)} kept, {len(lost)} lost, {strays} stray temporary")
-    print(f"{reads} reads, {bad} of them bad, {aside} files set aside")
-    return 1 if lost or bad or aside else 0
+    print(
+        f"{len(acknowledged)} acknowledged, {len(kept)} kept, {len(lost)} lost, {stale} stale temporary files"
+    )
+    print(f"{reads} reads, {bad} of them bad, {quarantined} files quarantined")
+    return 1 if lost or bad or quarantined else 0
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from autoinv.ops.inv.strategies import TABLE
 from autoinv.ops.inv.strategies._guard import Guarded, trust_of
 from autoinv.problem import DTYPES, Problem
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from families import FAMILIES, matrices, spread
 
 GROWTHS = (1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 32.0)

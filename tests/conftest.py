@@ -7,13 +7,13 @@ import os
 import pytest
 
 from autoinv import errors, settings
-from autoinv.ops.table import DISPATCHERS
+from autoinv.ops.table import OPERATIONS
 from autoinv.planning import agreement
 
 
 @pytest.fixture(autouse=True)
 def private_cache_dir(tmp_path_factory, monkeypatch):
-    """A cache dir of this test's own; settings, memo and told warnings as in a new process."""
+    """A cache dir of this test's own; settings, memo and past warnings as in a new process."""
     for name in [name for name in os.environ if name.startswith("AUTOINV_") and name != "AUTOINV_ISA"]:
         monkeypatch.delenv(name)
     folder = tmp_path_factory.mktemp("cache")
@@ -25,9 +25,9 @@ def private_cache_dir(tmp_path_factory, monkeypatch):
 
 
 def start_afresh() -> None:
-    """Forget what this process learnt, told and remembered, as a new process would have it."""
+    """Forget all that this process tuned, remembered and warned of, as if it were a new one."""
     errors.reset()
     agreement.adopt((), {})
-    for dispatcher in DISPATCHERS.values():
+    for dispatcher in [call.dispatcher for call in OPERATIONS.values()]:
         dispatcher.planner.forget()
         dispatcher.forget()

@@ -1,4 +1,4 @@
-"""Public reports of people who invert batches of matrices: each is a kind of fault, kept as a test."""
+"""Faults from public reports on inverting batches of matrices: each is kept as a test."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def strategy(request):
         yield request.param
 
 
-def test_one_zero_matrix_in_thousands_is_named_by_inv_and_passed_by_the_others(strategy):
+def test_one_zero_matrix_in_thousands_is_named_by_inv_and_marked_by_inv_ex_and_safe_inv(strategy):
     """Source: https://github.com/pytorch/pytorch/issues/25095."""
-    few = strategy in ("loop", "vmap")  # what they do to thousands is slow, and no different
+    few = strategy in ("loop", "vmap")  # these are slow on thousands of matrices
     A = matrices(20 if few else 40, 50, 3, 3)
     A[17, 23] = 0
     flat = 17 * 50 + 23
@@ -94,7 +94,8 @@ def test_a_mapped_call_is_one_batch(monkeypatch):
     """Source: https://github.com/pytorch/functorch/issues/984."""
     batches = []
 
-    def spy(A):
+    def spy(dispatcher, operands):
+        (A,) = operands
         batches.append(tuple(A.shape))
         return torch.linalg.inv(A)
 
@@ -135,7 +136,7 @@ def test_an_expanded_matrix_is_inverted_once_and_not_copied_before(monkeypatch):
 
 
 @pytest.mark.parametrize("perturb", [0, 1, 2])
-def test_out_meets_torchs_checks_and_may_be_the_input(strategy, perturb):
+def test_out_passes_torchs_checks_and_may_be_the_input(strategy, perturb):
     """Source: https://github.com/pytorch/pytorch/issues/92819."""
     A = matrices(4 + perturb, 3, 3)
     expected = torch.linalg.inv(A)
@@ -154,7 +155,7 @@ def test_every_permutation_matrix_is_inverted_exactly(strategy, n):
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 6])
-def test_a_zero_leading_minor_is_no_singular_matrix(strategy, n):
+def test_a_zero_leading_minor_does_not_make_a_matrix_singular(strategy, n):
     """Source: https://github.com/FlagOpen/FlagGems/issues/6349."""
     A = matrices(8, n, n)
     A[:, 0, 0] = 0

@@ -9,7 +9,7 @@ import torch
 from fakes import FakeStopwatch
 
 import autoinv
-from autoinv.ops.inv.operation import DISPATCHER
+from autoinv.ops.inv import CALL
 from autoinv.planning.dispatch import key_of
 from autoinv.tuning.timing import CLEAR_ROUNDS, Stopwatch, race
 
@@ -30,7 +30,7 @@ def raced(costs_s, most_rounds):
     return race(calls, costs_s, watch, deadline_s=watch.now_s + 10.0, most_rounds=most_rounds), order
 
 
-def test_a_hopeless_candidate_is_timed_no_further_while_near_equals_go_on():
+def test_a_candidate_that_is_too_slow_is_timed_no_further_while_near_equals_go_on():
     result, _ = raced({"batched": 1.1e-3, "flat": 1e-3, "loop": 5e-3}, most_rounds=12)
     assert {name: len(times) for name, times in result.rounds.items()} == {
         "batched": 12,
@@ -39,46 +39,48 @@ def test_a_hopeless_candidate_is_timed_no_further_while_near_equals_go_on():
     }
 
 
-def test_candidates_take_turns_at_being_the_first_of_a_round():
+def test_candidates_take_turns_to_be_first_in_a_round():
     _, order = raced({"batched": 1.1e-3, "flat": 1e-3, "vmap": 1.2e-3}, most_rounds=6)
     assert Counter(order[::3]) == {"batched": 2, "flat": 2, "vmap": 2}
 
 
-def test_the_real_clocks_tell_a_thread_that_waited_from_one_that_computed():
+def test_the_real_clocks_distinguish_a_waiting_thread_from_a_computing_one():
     watch = Stopwatch()
-    shares = {}
+    cpu_shares = {}
     for name, used_s in (("waited", 0.0), ("computed", 0.05)):
         began_s, began_thread_s = watch.wall_s(), watch.thread_s()
         if name == "waited":
             time.sleep(0.1)
         while watch.thread_s() - began_thread_s < used_s:
             pass
-        shares[name] = watch.share(watch.wall_s() - began_s, watch.thread_s() - began_thread_s)
-    assert 0.0 <= shares["waited"] < 0.3
-    assert shares["waited"] < shares["computed"] <= 1.1
+        cpu_shares[name] = watch.cpu_share(watch.wall_s() - began_s, watch.thread_s() - began_thread_s)
+    assert 0.0 <= cpu_shares["waited"] < 0.3
+    assert cpu_shares["waited"] < cpu_shares["computed"] <= 1.1
 
 
-def test_a_plan_begun_before_everything_was_forgotten_answers_and_is_not_remembered(monkeypatch):
-    A, plan = randn(5, 3, 3), DISPATCHER.planner.plan
+def test_a_plan_begun_before_a_forget_answers_and_is_not_remembered(monkeypatch):
+    A, plan = randn(5, 3, 3), CALL.dispatcher.planner.plan
 
     def plan_while_settings_change(*args):
         made = plan(*args)
-        DISPATCHER.forget()
+        CALL.dispatcher.forget()
         return made
 
     with autoinv.using(strategy="batched"):
-        monkeypatch.setattr(DISPATCHER.planner, "plan", plan_while_settings_change)
+        monkeypatch.setattr(CALL.dispatcher.planner, "plan", plan_while_settings_change)
         torch.testing.assert_close(autoinv.inv(A), torch.linalg.inv(A))
-        assert key_of(A) not in DISPATCHER.memo
+        assert key_of(A) not in CALL.dispatcher.memo
         monkeypatch.undo()
         torch.testing.assert_close(autoinv.inv(A), torch.linalg.inv(A))
-        assert key_of(A) in DISPATCHER.memo
+        assert key_of(A) in CALL.dispatcher.memo
 
 
 def test_a_problem_is_planned_with_the_strides_of_the_callers_own_tensor(monkeypatch):
-    seen, plan = [], DISPATCHER.planner.plan
+    seen, plan = [], CALL.dispatcher.planner.plan
     monkeypatch.setattr(
-        DISPATCHER.planner, "plan", lambda p, strides, at: (seen.append(strides), plan(p, strides, at))[1]
+        CALL.dispatcher.planner,
+        "plan",
+        lambda p, strides, at: (seen.append(strides), plan(p, strides, at))[1],
     )
     A = randn(4, 7, 7)[:, 2:5, 1:4]
     torch.testing.assert_close(autoinv.inv(A), torch.linalg.inv(A))

@@ -1,4 +1,4 @@
-"""`patched`: torch's own names go through autoinv inside, and only inside."""
+"""`patched`: torch's own functions go through autoinv inside the block, and only there."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_decorated_function_runs_inside():
     assert not goes_through_autoinv()
 
 
-def test_the_replacement_bears_the_name_and_text_of_what_it_replaces():
+def test_the_replacement_has_the_name_and_docstring_of_the_original():
     names = [(f.__name__, f.__doc__) for f in (torch.linalg.inv, torch.inverse, torch.Tensor.inverse)]
     with autoinv.patched():
         assert names == [
@@ -119,7 +119,7 @@ def test_the_replacement_bears_the_name_and_text_of_what_it_replaces():
         ]
 
 
-def test_other_threads_keep_torchs_own_call():
+def test_other_threads_keep_torchs_own_functions():
     seen = {}
     with autoinv.patched():
         thread = threading.Thread(target=lambda: seen.update(inside=goes_through_autoinv()))
@@ -150,7 +150,7 @@ def test_overlapping_blocks_of_two_threads_are_undone_by_the_last():
     assert {"other": True, "after": False} == seen
 
 
-def test_many_threads_at_once_leave_nothing_behind():
+def test_many_concurrent_blocks_restore_torch():
     wrong = []
 
     def work():
@@ -169,10 +169,10 @@ def test_many_threads_at_once_leave_nothing_behind():
     assert [] == wrong
 
 
-def test_a_patch_of_somebody_else_inside_is_left_to_him(monkeypatch):
+def test_a_foreign_patch_made_inside_is_left_alone(monkeypatch):
     with autoinv.patched():
         ours = torch.linalg.inv
-        theirs = lambda A: ours(A)  # noqa: E731 -- a wrapper around what he found
+        theirs = lambda A: ours(A)  # noqa: E731 -- a wrapper around the function in place
         torch.linalg.inv = theirs
     try:
         assert theirs is torch.linalg.inv
@@ -181,7 +181,7 @@ def test_a_patch_of_somebody_else_inside_is_left_to_him(monkeypatch):
         torch.linalg.inv = autoinv.ops.inv.strategies._lu.inv
 
 
-def test_a_patch_of_somebody_else_outside_is_kept():
+def test_a_foreign_patch_made_outside_is_kept():
     before, calls = torch.linalg.inv, []
 
     def theirs(A):
@@ -231,7 +231,7 @@ def test_a_call_compiled_inside_is_one_op():
 
 
 def transform_points(transform, points):
-    """The idea of kornia's ``transform_points`` and ``relative_transformation``: code that one does not own.
+    """The idea of kornia's ``transform_points`` and ``relative_transformation``: third-party code.
 
     Inverts rigid motions ``(B, 4, 4)`` and moves points ``(B, N, 3)`` by them, as such libraries do.
     """
@@ -240,7 +240,7 @@ def transform_points(transform, points):
     return moved[..., :3] / moved[..., 3:]
 
 
-def test_a_function_that_one_does_not_own_gives_the_same_inside(monkeypatch):
+def test_third_party_code_gives_the_same_inside(monkeypatch):
     transform, points = matrices(64, 4, 4), matrices(64, 7, 3, 3)[..., 0]
     expected = transform_points(transform, points)
     with autoinv.patched():
@@ -248,7 +248,7 @@ def test_a_function_that_one_does_not_own_gives_the_same_inside(monkeypatch):
     torch.testing.assert_close(actual, expected)
 
 
-def test_a_coroutine_inside_is_in_the_same_thread():
+def test_a_coroutine_of_the_same_thread_is_inside():
     async def inverse():
         await asyncio.sleep(0)
         return goes_through_autoinv()

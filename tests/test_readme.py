@@ -1,4 +1,4 @@
-"""README says what is: its code runs, and its tables name what there is."""
+"""README agrees with the code: its examples run, and its tables name what exists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_the_code_runs(number):
+def test_the_code_of_the_readme_runs(number):
     exec(compile(BLOCKS[number], f"README block {number}", "exec"), {})
 
 
@@ -26,7 +26,7 @@ def test_every_strategy_is_described():
     assert [name for name in INV.names() if f"`{name}`" not in TEXT] == []
 
 
-def test_every_setting_stands_with_its_variable_and_default():
+def test_every_setting_is_listed_with_its_variable_and_default():
     for name, default in vars(settings.Settings()).items():
         (row,) = re.findall(rf"^\| `{name}` \| `{settings.variable(name)}` \| ([^|]*) \|", TEXT, re.M)
         shown = {"cache_dir": "the user's cache dir", "strategy": "-"}.get(name, f"`{default}`")
@@ -38,5 +38,5 @@ def test_every_command_and_every_public_name_is_mentioned():
     assert [n for n in autoinv.__all__ if not n.startswith("__") and f"{n}" not in TEXT] == []
 
 
-def test_nothing_is_left_to_fill_in():
+def test_no_placeholder_is_left():
     assert re.findall(r"@[A-Z]+@", TEXT) == []

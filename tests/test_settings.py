@@ -1,4 +1,4 @@
-"""The five settings, from each of the places that they can come from."""
+"""The five settings, from each of their sources."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_an_environment_variable_beats_the_default_and_configure_beats_both(monk
     assert settings.current().budget == 0.5
 
 
-def test_using_puts_back_what_was_there_even_after_an_exception():
+def test_using_restores_the_settings_even_after_an_exception():
     autoinv.configure(mode="cached")
     with pytest.raises(KeyError), autoinv.using(mode="off", budget=3):
         assert settings.current().mode == "off"
@@ -36,7 +36,7 @@ def test_using_puts_back_what_was_there_even_after_an_exception():
     assert (settings.current().mode, settings.current().budget) == ("cached", 0.1)
 
 
-def test_overlapping_blocks_each_take_away_what_they_set_and_nothing_else():
+def test_overlapping_blocks_each_undo_only_their_own_settings():
     autoinv.configure(budget=3)
     first, second = autoinv.using(mode="off", budget=1), autoinv.using(mode="cached")
     first.__enter__()
@@ -48,7 +48,7 @@ def test_overlapping_blocks_each_take_away_what_they_set_and_nothing_else():
     assert (settings.current().mode, settings.current().budget) == ("tune", 3.0)
 
 
-def test_a_block_hides_what_is_configured_inside_it_which_holds_from_its_end_on():
+def test_a_setting_configured_inside_a_block_holds_after_the_block():
     with autoinv.using(budget=1):
         autoinv.configure(budget=2, mode="cached")
         assert (settings.current().mode, settings.current().budget) == ("cached", 1.0)
@@ -91,7 +91,7 @@ def test_an_unknown_setting_is_a_type_error_that_lists_the_settings():
         autoinv.configure(colour="red")
 
 
-def test_a_bad_environment_variable_is_told_once_and_the_default_holds(monkeypatch):
+def test_a_bad_environment_variable_gives_one_warning_and_the_default(monkeypatch):
     monkeypatch.setenv("AUTOINV_BUDGET", "soon")
     with pytest.warns(AutoinvWarning, match="AUTOINV_BUDGET.*'soon'"):
         assert settings.current().budget == 0.1
@@ -115,7 +115,7 @@ def test_warnings_as_errors_do_not_end_a_call(monkeypatch, caplog):
     assert "AUTOINV_MODE" in caplog.text
 
 
-def test_the_log_setting_sets_the_level_of_the_logger_and_puts_it_back():
+def test_the_log_setting_sets_the_level_of_the_logger_and_restores_it():
     logger = logging.getLogger("autoinv")
     before = logger.level
     with autoinv.using(log="error"):
@@ -129,7 +129,7 @@ def test_a_relative_cache_dir_is_made_absolute_when_it_is_set(monkeypatch, tmp_p
     assert settings.cache_dir() == Path(tmp_path, "decisions")
 
 
-def test_without_a_home_decisions_last_as_long_as_the_process(monkeypatch, tmp_path):
+def test_without_a_home_folder_decisions_last_as_long_as_the_process(monkeypatch, tmp_path):
     monkeypatch.delenv("AUTOINV_CACHE_DIR")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("platformdirs.user_cache_dir", lambda *a, **k: "~/.cache/autoinv")
@@ -139,7 +139,7 @@ def test_without_a_home_decisions_last_as_long_as_the_process(monkeypatch, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_changed_setting_is_seen_by_shapes_that_ran_before():
+def test_a_changed_setting_applies_to_shapes_that_ran_before():
     A = torch.randn(6, 3, 3, generator=torch.Generator().manual_seed(0))
     autoinv.inv(A)
     with autoinv.using(strategy="loop"):
@@ -149,7 +149,7 @@ def test_a_changed_setting_is_seen_by_shapes_that_ran_before():
         assert autoinv.explain(A).source == "reference"
 
 
-def test_settings_are_parsed_again_only_when_a_variable_or_what_is_configured_changed(monkeypatch):
+def test_settings_are_parsed_again_only_after_a_change(monkeypatch):
     parsed = []
     parse = settings.PARSERS["budget"]
     monkeypatch.setitem(settings.PARSERS, "budget", lambda text: parsed.append(text) or parse(text))
@@ -171,12 +171,12 @@ def test_a_relative_folder_follows_the_working_directory(monkeypatch, tmp_path):
         assert settings.current().cache_dir == tmp_path / name / "here"
 
 
-def test_origins_are_the_askers_own():
-    settings.resolved()[1]["mode"] = "spoilt"
+def test_the_returned_origins_are_a_copy():
+    settings.resolved()[1]["mode"] = "changed"
     assert settings.resolved()[1]["mode"] == "default"
 
 
-def test_a_configured_level_is_put_back_when_another_took_it_away():
+def test_a_configured_level_is_restored_after_another_program_changed_it():
     autoinv.configure(log="error")
     logging.getLogger("autoinv").setLevel("DEBUG")
     settings.current()

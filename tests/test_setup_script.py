@@ -1,4 +1,4 @@
-"""scripts/setup, run in a copy whose Python only says that it was called."""
+"""scripts/setup, run in a copy whose Python only records that it was called."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def installations(tree):
     return len(installed.read_text().split()) if installed.exists() else 0
 
 
-def test_a_tree_without_git_is_installed_once_and_again_when_a_source_changed(tree):
+def test_a_tree_without_git_is_installed_once_and_again_after_a_source_changed(tree):
     assert [installations(tree), installations(tree)] == [1, 1]
     (tree / "autoinv/ops/inv.py").write_text("x = 2\n")
     assert installations(tree) == 2
 
 
-def test_what_python_and_the_compiler_leave_there_does_not_count_as_a_change(tree):
+def test_caches_and_build_products_do_not_count_as_a_change(tree):
     installations(tree)
     (tree / "autoinv/__pycache__/more.pyc").write_text("")
     (tree / "autoinv/_native.abi3.so").write_text("")
@@ -56,7 +56,7 @@ def test_what_python_and_the_compiler_leave_there_does_not_count_as_a_change(tre
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="needs git")
-def test_a_tracked_file_that_was_deleted_does_not_stop_it(tree):
+def test_a_deleted_tracked_file_does_not_stop_the_setup(tree):
     for arguments in (["init", "-q"], ["add", "autoinv"]):
         subprocess.run(["git", *arguments], cwd=tree, check=True, timeout=60)
     (tree / "autoinv/ops/inv.py").unlink()

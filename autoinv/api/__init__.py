@@ -1,12 +1,14 @@
-"""The public functions about decisions: ask, warm, pin, forget, configure."""
+"""The public functions about decisions: ask, warm, pin, forget, configure, agree between ranks."""
 
 from autoinv.api.configuring import configure, using
-from autoinv.api.explaining import explain, explain_problem
+from autoinv.api.distributed import sync
+from autoinv.api.explaining import Explanation, explain, explain_problem
 from autoinv.api.pinning import pin, unpin
 from autoinv.api.problems import files, problem_of
 from autoinv.api.warming import forget, warm
 
 __all__ = [
+    "Explanation",
     "configure",
     "explain",
     "explain_problem",
@@ -14,6 +16,7 @@ __all__ = [
     "forget",
     "pin",
     "problem_of",
+    "sync",
     "unpin",
     "using",
     "warm",

@@ -1,4 +1,4 @@
-"""Ranks that meet at torch's store: each says something, rank 0 judges, all get the verdict."""
+"""Ranks that meet at torch's store: each contributes a value, rank 0 reduces them, all get the result."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-Judge = Callable[[list[Any]], object]
-"""Takes what each rank said, in order of rank; returns the verdict. Both are whatever JSON holds."""
+Reduce = Callable[[list[Any]], object]
+"""Takes the ranks' values, in order of rank; returns the result. Both are whatever JSON holds."""
 
 _CHUNK_CHARACTERS = 1 << 20
 """A value in torch's TCP store may hold 8 MiB."""
@@ -43,8 +43,8 @@ class Meeting:
     ranks: tuple[int, ...]
     rank: int
 
-    def hold(self, said: object, judge: Judge, timeout_s: float) -> Any:
-        """Say something; return rank 0's verdict on what all ranks said, the same on every rank.
+    def hold(self, value: object, reduce: Reduce, timeout_s: float) -> Any:
+        """Contribute a value; return what rank 0 made of all of them, the same on every rank.
 
         Raises:
             LateError: on every rank that came, when some did not within ``timeout_s``.
@@ -54,28 +54,28 @@ class Meeting:
         call = self.store.add(f"{self._place}/calls/{self.rank}", 1)
         here = f"{self._place}/{call}"
         if self.rank != 0:
-            self.store.set(f"{here}/rank/{self.rank}", json.dumps(said))
-            if not self._arrived([f"{here}/verdict"], deadline_s + _GRACE_S):
+            self.store.set(f"{here}/rank/{self.rank}", json.dumps(value))
+            if not self._arrived([f"{here}/result"], deadline_s + _GRACE_S):
                 raise LateError([self.ranks[0]])
             outcome = self._read(here)
         else:
-            outcome = self._judged(here, said, judge, deadline_s)
+            outcome = self._reduced(here, value, reduce, deadline_s)
             self._publish(here, outcome)
             self._clear(f"{self._place}/{call - 1}")
         if "late" in outcome:
             raise LateError(outcome["late"])
-        return outcome["verdict"]
+        return outcome["result"]
 
     @property
     def _place(self) -> str:
         return f"autoinv/{self.name}/{zlib.crc32(repr(self.ranks).encode()):08x}"
 
-    def _judged(self, here: str, said: object, judge: Judge, deadline_s: float) -> dict[str, Any]:
+    def _reduced(self, here: str, value: object, reduce: Reduce, deadline_s: float) -> dict[str, Any]:
         others = range(1, len(self.ranks))
         late = [r for r in others if not self._arrived([f"{here}/rank/{r}"], deadline_s)]
         if late:
             return {"late": [self.ranks[r] for r in late]}
-        return {"verdict": judge([said, *(json.loads(self.store.get(f"{here}/rank/{r}")) for r in others)])}
+        return {"result": reduce([value, *(json.loads(self.store.get(f"{here}/rank/{r}")) for r in others)])}
 
     def _arrived(self, keys: list[str], deadline_s: float) -> bool:
         nap_s = _FIRST_NAP_S
@@ -90,21 +90,21 @@ class Meeting:
         text = base64.b85encode(zlib.compress(json.dumps(outcome).encode())).decode()
         chunks = [text[i : i + _CHUNK_CHARACTERS] for i in range(0, len(text), _CHUNK_CHARACTERS)]
         for i, chunk in enumerate(chunks):
-            self.store.set(f"{here}/verdict/{i}", chunk)
-        self.store.set(f"{here}/verdict", str(len(chunks)))
+            self.store.set(f"{here}/result/{i}", chunk)
+        self.store.set(f"{here}/result", str(len(chunks)))
 
     def _read(self, here: str) -> dict[str, Any]:
-        count = int(self.store.get(f"{here}/verdict"))
-        text = b"".join(self.store.get(f"{here}/verdict/{i}") for i in range(count))
+        count = int(self.store.get(f"{here}/result"))
+        text = b"".join(self.store.get(f"{here}/result/{i}") for i in range(count))
         outcome: dict[str, Any] = json.loads(zlib.decompress(base64.b85decode(text)))
         return outcome
 
     def _clear(self, before: str) -> None:
         """Drop what the call before left in the store; a rank that is still there finds only who was late."""
         with contextlib.suppress(RuntimeError):  # a store that cannot delete only keeps it
-            if not self.store.check([f"{before}/verdict"]) or "late" in self._read(before):
+            if not self.store.check([f"{before}/result"]) or "late" in self._read(before):
                 return
-            for i in range(int(self.store.get(f"{before}/verdict"))):
-                self.store.delete_key(f"{before}/verdict/{i}")
-            for key in [f"{before}/verdict", *(f"{before}/rank/{r}" for r in range(1, len(self.ranks)))]:
+            for i in range(int(self.store.get(f"{before}/result"))):
+                self.store.delete_key(f"{before}/result/{i}")
+            for key in [f"{before}/result", *(f"{before}/rank/{r}" for r in range(1, len(self.ranks)))]:
                 self.store.delete_key(key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from autoinv import settings
-from autoinv.ops.table import DISPATCHERS
 from autoinv.settings import Settings
 
 
@@ -21,7 +20,6 @@ def configure(**changes: object) -> None:
         >>> autoinv.configure(budget=0.05)
         >>> autoinv.configure(budget=None)
     """
-    _check_strategy(changes)
     settings.configure(**changes)
 
 
@@ -40,13 +38,5 @@ def using(**changes: object) -> AbstractContextManager[Settings]:
         >>> with autoinv.using(mode="off"):
         ...     X = autoinv.inv(torch.eye(2))
     """
-    _check_strategy(changes)
     settings.check(changes)  # here rather than where the block begins
     return settings.using(**changes)
-
-
-def _check_strategy(changes: dict[str, object]) -> None:
-    name = changes.get("strategy")
-    known = sorted({n for d in DISPATCHERS.values() for n in d.operation.names()})
-    if name is not None and name not in known:
-        raise ValueError(f"strategy is one of {', '.join(known)}, not {name!r}")

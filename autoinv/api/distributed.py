@@ -11,10 +11,10 @@ import torch
 from autoinv import environment, settings
 from autoinv.api._meeting import LateError, Meeting
 from autoinv.errors import logger
-from autoinv.ops.table import DISPATCHERS
+from autoinv.ops.table import forget_plans
 from autoinv.planning import agreement
 from autoinv.store import decisions, pins
-from autoinv.store.decision import Decision, from_entry
+from autoinv.store.decisions import Decision, from_entry
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import ProcessGroup, Store
@@ -62,18 +62,19 @@ def sync(group: ProcessGroup | None = None, *, timeout_s: float = 60.0) -> int:
     rank = dist.get_rank(group)
     if rank < 0:
         return 0
-    meeting = Meeting(_store(), "sync", tuple(dist.get_process_group_ranks(group)), rank)
+    ranks = dist.get_process_group_ranks(group or dist.group.WORLD)  # torch 2.6 takes no None
+    meeting = Meeting(_store(), "sync", tuple(ranks), rank)
     try:
-        verdict = meeting.hold(_identity(), _judge, timeout_s)
+        result = meeting.hold(_identity(), _compare, timeout_s)
     except LateError as late:
         raise TimeoutError(_late_text(late.ranks, timeout_s)) from None
     except dist.DistError as error:  # the store's
         raise RuntimeError(
             f"sync lost touch with the process group's store; did rank 0 end? {error}"
         ) from error
-    if "unlike" in verdict:
-        raise RuntimeError(verdict["unlike"])
-    return _adopt(verdict)
+    if "unlike" in result:
+        raise RuntimeError(result["unlike"])
+    return _adopt(result)
 
 
 def _store() -> Store:
@@ -107,7 +108,7 @@ def _own_gpu() -> str:
     return f"cuda:{torch.cuda.current_device()}" if in_use else ""
 
 
-def _judge(identities: list[dict[str, Any]]) -> dict[str, Any]:
+def _compare(identities: list[dict[str, Any]]) -> dict[str, Any]:
     first, *others = identities
     for rank, other in enumerate(others, start=1):
         for kind in first.keys() & other.keys():
@@ -141,10 +142,9 @@ def _decided(device: str) -> list[Decision]:
     return [decision for decision in file.all() if decision.problem.device == device]
 
 
-def _adopt(verdict: Mapping[str, Any]) -> int:
-    agreed = [from_entry(key, entry) for key, entry in verdict["decisions"].items()]
-    agreement.adopt(agreed, verdict["pins"])
-    for dispatcher in DISPATCHERS.values():
-        dispatcher.forget()
+def _adopt(result: Mapping[str, Any]) -> int:
+    agreed = [from_entry(key, entry) for key, entry in result["decisions"].items()]
+    agreement.adopt(agreed, result["pins"])
+    forget_plans()
     logger.info("%d decisions of rank 0 hold from now on", len(agreed))
     return len(agreed)

@@ -3,51 +3,102 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 
 from autoinv import native
-from autoinv.api.report import Explanation
 from autoinv.calls.state import is_ordinary_type
-from autoinv.ops.table import dispatcher
+from autoinv.operation import Operands
+from autoinv.ops.table import DEFAULT, operation_call
 from autoinv.planning.dispatch import Dispatcher
-from autoinv.problem import Problem, format_shape
+from autoinv.problem import Problem, format_shapes
 from autoinv.store.decisions import Decision
 
 
-def explain(*operands: torch.Tensor, op: str = "inv") -> Explanation:
+@dataclass(frozen=True)
+class Explanation:
+    """What would run for a problem, and why. ``str()`` is for reading, the fields are for programs.
+
+    ``source`` is pin, sync, file, neighbour, tuned or reference; ``seconds`` are seconds a call, by strategy;
+    ``rejected`` says why the others were not timed or not taken.
+    """
+
+    problem: Problem | None
+    strategy: str
+    source: str
+    why: str
+    reference: str
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    rejected: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return one line of answer, then a line a strategy, the fastest first."""
+        lines = [f"{self._what()}: {self.strategy} ({self.why})"]
+        lines += [self._timed(name) for name in sorted(self.seconds, key=self.seconds.__getitem__)]
+        width = self._width()
+        lines += [f"  {name:<{width}}  {reason}" for name, reason in sorted(self.rejected.items())]
+        lines += [f"  note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    def _what(self) -> str:
+        p = self.problem
+        if p is None:
+            return "this input"
+        shapes = format_shapes(p.shapes).replace(",", ", ")
+        threads = f"{p.threads} thread" + ("s" if p.threads > 1 else "")
+        return f"{p.op} of {shapes} {p.dtype_name} on {p.device}, {threads}, {p.layout.replace(',', ', ')}"
+
+    def _width(self) -> int:
+        return max(map(len, [*self.seconds, *self.rejected]), default=0)
+
+    def _timed(self, name: str) -> str:
+        seconds = self.seconds[name]
+        has_ratio = self.reference in self.seconds and seconds > 0
+        marks = [f"{self.seconds[self.reference] / seconds:7.2f}x"] if has_ratio else []
+        marks += ["reference"] if name == self.reference else []
+        marks += ["<- chosen"] if name == self.strategy else []
+        return f"  {name:<{self._width()}}  {format_seconds(seconds):>10}  {'  '.join(marks)}"
+
+
+def explain(*operands: torch.Tensor, op: str = DEFAULT) -> Explanation:
     """Say what would run for these operands, why, and how fast each candidate was; times nothing.
 
     Of an expanded batch only the different matrices are computed: the explanation is that of those.
 
     Raises:
         ValueError: when there is no operation ``op``.
-        TypeError: when the operands are not the tensor that the operation takes.
+        TypeError: when the operands are not the tensors that the operation takes.
 
     Example:
         >>> import torch, autoinv
         >>> autoinv.explain(torch.eye(3)).source
         'reference'
     """
-    chooser = dispatcher(op)
-    if len(operands) != 1 or not isinstance(operands[0], torch.Tensor):
+    dispatcher = operation_call(op).dispatcher
+    operation = dispatcher.operation
+    count = len(operation.operand_names)
+    if len(operands) != count or not all(isinstance(x, torch.Tensor) for x in operands):
         given = ", ".join(type(x).__name__ for x in operands) or "nothing"
-        raise TypeError(f"explain takes the one tensor that {op} takes, not {given}")
-    A = operands[0]
-    if not is_ordinary_type(A) or A.is_nested or not chooser.takes(A):
-        name = chooser.operation.references[0]
+        wanted = "the one tensor" if count == 1 else f"the {count} tensors"
+        raise TypeError(f"explain takes {wanted} that {op} takes, not {given}")
+    is_plain = all(is_ordinary_type(x) and not x.is_nested for x in operands)
+    if not is_plain or not operation.takes(*operands):
+        name = operation.references[0]
         return Explanation(None, name, "reference", "PyTorch's own call answers this kind of input", name)
-    return _explain_taken(chooser, A)
+    return _explain_taken(dispatcher, operands)
 
 
-def _explain_taken(chooser: Dispatcher, A: torch.Tensor) -> Explanation:
-    planned = chooser.planned_for(A)
-    explanation = explain_problem(Problem.of(chooser.operation.name, planned))
-    if planned is not A:
-        whole, once = format_shape(A.shape), format_shape(planned.shape)
+def _explain_taken(dispatcher: Dispatcher, operands: Operands) -> Explanation:
+    planned = dispatcher.planned_for(operands)
+    explanation = explain_problem(Problem.of(dispatcher.operation.name, *planned))
+    if planned is not operands:
+        whole, once = (format_shapes([x.shape for x in each]) for each in (operands, planned))
         note = f"{whole} is expanded from {once}: each different matrix is computed once, then copied"
         explanation = dataclasses.replace(explanation, notes=(*explanation.notes, note))
-    if chooser.is_demoted(A) or chooser.is_demoted(planned):
+    if dispatcher.is_demoted(*operands) or dispatcher.is_demoted(*planned):
         why = "a strategy raised on this shape in this process, so PyTorch's own call answers until it is forgotten"
         return dataclasses.replace(explanation, strategy=explanation.reference, source="reference", why=why)
     return explanation
@@ -55,15 +106,15 @@ def _explain_taken(chooser: Dispatcher, A: torch.Tensor) -> Explanation:
 
 def explain_problem(problem: Problem) -> Explanation:
     """Say what would run for a problem; times nothing."""
-    chooser = dispatcher(problem.op)
-    plan = chooser.explain(problem)
+    dispatcher = operation_call(problem.op).dispatcher
+    plan = dispatcher.explain(problem)
     decision = plan.decision
     return Explanation(
         problem,
         plan.strategy.name,
         plan.source,
         plan.why,
-        chooser.operation.reference(problem).name,
+        dispatcher.operation.reference(problem).name,
         dict(decision.seconds) if decision else {},
         dict(decision.rejected) if decision else {},
         tuple(_notes(problem, decision)),
@@ -80,3 +131,11 @@ def _notes(problem: Problem, decision: Decision | None) -> list[str]:
     if missing:
         notes.append(f"the native kernels are missing: {missing}")
     return notes
+
+
+def format_seconds(seconds: float) -> str:
+    """Write a time with the unit that suits it and three significant digits."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"

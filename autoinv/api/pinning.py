@@ -1,4 +1,4 @@
-"""Decisions that a person makes."""
+"""Decisions that the user makes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from autoinv import settings
 from autoinv.api.problems import SAVE_WAIT_S, ShapeLike, problem_of
 from autoinv.errors import warn_once
-from autoinv.ops.table import dispatcher
+from autoinv.ops.table import DEFAULT, operation_call
 from autoinv.planning import agreement
 from autoinv.store import pins
 
@@ -17,7 +17,7 @@ _CHECK = "Run `python -m autoinv.tune doctor` to see what is wrong with the file
 def pin(
     shape: ShapeLike,
     strategy: str,
-    op: str = "inv",
+    op: str = DEFAULT,
     dtype: torch.dtype | str = torch.float32,
     device: torch.device | str = "cpu",
 ) -> None:
@@ -35,22 +35,24 @@ def pin(
         >>> autoinv.unpin((100, 3, 3))
         True
     """
-    chooser = dispatcher(op)
+    dispatcher = operation_call(op).dispatcher
     problem = problem_of(shape, op, dtype, device)
-    found = chooser.operation.strategy(strategy)
+    found = dispatcher.operation.strategy(strategy)
     if found is None:
-        raise ValueError(f"{op} has no strategy {strategy!r}; it has {', '.join(chooser.operation.names())}")
+        raise ValueError(
+            f"{op} has no strategy {strategy!r}; it has {', '.join(dispatcher.operation.names())}"
+        )
     if not found.supports(problem):
         raise ValueError(f"{strategy} does not support {problem.key}; pin one that does")
     agreement.drop_like(problem)
     if not pins.opened_pins(settings.cache_dir()).set(problem, strategy, SAVE_WAIT_S):
         warn_once("pin not saved", "the pin could not be saved and holds in this process only", _CHECK)
-    chooser.forget()
+    dispatcher.forget()
 
 
 def unpin(
     shape: ShapeLike,
-    op: str = "inv",
+    op: str = DEFAULT,
     dtype: torch.dtype | str = torch.float32,
     device: torch.device | str = "cpu",
 ) -> bool:
@@ -65,9 +67,9 @@ def unpin(
         >>> autoinv.unpin((7, 5, 5))
         False
     """
-    chooser = dispatcher(op)
+    dispatcher = operation_call(op).dispatcher
     problem = problem_of(shape, op, dtype, device)
     agreement.drop_like(problem)
     removed = pins.opened_pins(settings.cache_dir()).remove(problem, SAVE_WAIT_S)
-    chooser.forget()
+    dispatcher.forget()
     return removed

@@ -1,60 +1,94 @@
-"""What a person names, as a problem: shapes, dtypes and devices; and the files that know about them."""
+"""What the user names, as a problem: shapes, dtypes and devices; and the files that know about them."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
 from autoinv import environment, settings
-from autoinv.problem import DTYPES, MOST_DIMS, Problem, Shape, parse_shape
+from autoinv.operation import Operation
+from autoinv.ops.table import DEFAULT, operation_call
+from autoinv.problem import DTYPES, MOST_DIMS, Problem, Shape, format_shapes, parse_shape
 from autoinv.store import decisions
 
-ShapeLike = str | Sequence[int]
+OneShape = str | Sequence[int]
+ShapeLike = OneShape | Sequence[OneShape]
+"""One operand's shape, ``(10, 8, 3, 3)`` or ``"10x8x3x3"``; or one an operand, ``"80x3x3,80x3x3"`` or a tuple."""
 
 SAVE_WAIT_S = 2.0
-"""How long a command of a person waits for the file's lock; a call of a program waits within its budget."""
+"""How long a command of the user waits for the file's lock; a call of a program waits within its budget."""
 
 
 def problem_of(
     shape: ShapeLike,
-    op: str = "inv",
+    op: str = DEFAULT,
     dtype: torch.dtype | str = torch.float32,
     device: torch.device | str = "cpu",
-    layout: str = "contiguous",
+    layouts: Sequence[str] = ("contiguous",),
 ) -> Problem:
-    """Return the problem that a tensor of this shape would pose in this thread.
+    """Return the problem that tensors of this shape would pose in this thread; one layout is that of all operands.
 
     Raises:
-        ValueError: when no such tensor of square matrices can be.
+        ValueError: when the operation takes no such tensors.
         TypeError: for a shape that is neither a text nor a sequence of whole numbers.
     """
-    sizes = sizes_of(shape)
-    if len(sizes) < 2 or sizes[-1] != sizes[-2] or min(sizes) < 1:
-        raise ValueError(f"{op} takes batches of square matrices, such as 10x8x3x3, not the shape {sizes}")
-    if len(sizes) > MOST_DIMS:
-        raise ValueError(f"PyTorch computes on at most {MOST_DIMS} dims, and this shape has {len(sizes)}")
+    operation = operation_call(op).operation
+    shapes = shapes_of(shape)
+    _check(operation, shapes)
     name = dtype_name_of(dtype, op)
     place = device_of(device)
     if place.type == "cuda" and place.index is None and torch.cuda.is_available():
         place = torch.device("cuda", torch.cuda.current_device())
     if place.type not in ("cpu", "cuda") or (place.type == "cuda" and not torch.cuda.is_available()):
         raise ValueError(f"{op} has strategies for cpu and cuda; {place} is not available here")
-    return Problem(op, (sizes,), DTYPES[name], str(place), torch.get_num_threads(), layout)
+    each = tuple(layouts) * len(shapes) if len(layouts) == 1 else tuple(layouts)
+    if len(each) != len(shapes):
+        raise ValueError(
+            f"{op} takes {len(shapes)} operands, and {','.join(layouts)} are {len(each)} layouts"
+        )
+    return Problem(op, shapes, DTYPES[name], str(place), torch.get_num_threads(), each)
 
 
-def sizes_of(shape: ShapeLike) -> Shape:
-    """Return the sizes that a shape names.
+def _check(operation: Operation, shapes: Sequence[Shape]) -> None:
+    count = len(operation.operand_names)
+    if len(shapes) != count:
+        raise ValueError(
+            f"{operation.name} takes the shapes of {count} operand{'s' if count != 1 else ''} at once, such as "
+            f"{','.join(['80x3x3'] * count)}, not {format_shapes(shapes)}"
+        )
+    most = max(map(len, shapes))
+    if most > MOST_DIMS:
+        raise ValueError(f"PyTorch computes on at most {MOST_DIMS} dims, and this shape has {most}")
+    if min(min(shape, default=1) for shape in shapes) < 1 or not operation.fits(*shapes):
+        shown = ", ".join(map(str, shapes))
+        raise ValueError(f"{operation.name} takes {operation.takes_what}, not the shape {shown}")
+
+
+def shapes_of(shape: ShapeLike) -> tuple[Shape, ...]:
+    """Return the sizes that are named, one shape an operand.
+
+    In a text, a comma stands between operands where a part holds an ``x``, else between sizes.
 
     Raises:
         ValueError: for a text that is no shape.
         TypeError: for what is neither a text nor a sequence of whole numbers.
     """
     if isinstance(shape, str):
-        return parse_shape(shape)
+        parts = shape.split(",")
+        if len(parts) > 1 and not any("x" in part for part in parts):
+            return (parse_shape("x".join(part.strip() for part in parts)),)
+        return tuple(parse_shape(part.strip()) for part in parts)
+    if isinstance(shape, Iterable) and not isinstance(shape, torch.Tensor):
+        sizes = list(shape)
+        is_shape = [
+            isinstance(size, Sequence) and not (isinstance(size, str) and size.isdigit()) for size in sizes
+        ]
+        if sizes and all(is_shape):
+            return tuple(only for size in sizes for only in shapes_of(size))  # type: ignore[arg-type]
     try:
-        return tuple(map(operator.index, shape))
+        return (tuple(map(operator.index, shape)),)  # type: ignore[arg-type]  # what it is not raises below
     except TypeError:
         raise TypeError(
             f"a shape is a tuple of whole numbers, (10, 8, 3, 3), or a text, '10x8x3x3', not {shape!r:.80}"

@@ -15,15 +15,14 @@ from autoinv.api.problems import (
     dtype_name_of,
     files,
     problem_of,
-    sizes_of,
+    shapes_of,
 )
 from autoinv.errors import warn_once
-from autoinv.ops.table import DISPATCHERS, dispatcher
+from autoinv.ops.table import DEFAULT, OPERATIONS, operation_call
 from autoinv.planning import agreement
-from autoinv.planning.dispatch import Dispatcher
 from autoinv.problem import Problem
 from autoinv.store.decisions import Decision
-from autoinv.tuning.operands import dense_stride
+from autoinv.tuning.operands import dense_strides
 
 _MOST_NAMED = 8
 """Problems that a warning names; of more it says how many."""
@@ -31,7 +30,7 @@ _MOST_NAMED = 8
 
 def warm(
     *shapes: ShapeLike,
-    op: str = "inv",
+    op: str = DEFAULT,
     dtype: torch.dtype | str = torch.float32,
     device: torch.device | str = "cpu",
     budget: float | None = None,
@@ -39,14 +38,15 @@ def warm(
     """Tune these shapes now, for this process's thread count, and remember what was decided.
 
     Args:
-        shapes: ``(10, 8, 3, 3)`` or ``"10x8x3x3"`` each.
+        shapes: ``(10, 8, 3, 3)`` or ``"10x8x3x3"`` each; of an operation with two operands
+            ``"80x3x3,80x3x3"`` or a tuple of two shapes.
         op: the operation.
         dtype: of the operands.
         device: of the operands.
         budget: seconds for each shape; the setting's when None.
 
     Returns:
-        One decision for each shape that could be timed; what is known and settled is not timed again. A shape
+        One decision for each shape that could be timed; what is known and final is not timed again. A shape
         for which there was no time, say because another thread was tuning all the while, has none: a warning
         names it.
 
@@ -63,7 +63,7 @@ def warm(
     mode = settings.current().mode
     if mode != "tune":
         raise RuntimeError(f"warm times strategies and mode is {mode!r}, which forbids it; use mode='tune'")
-    chooser = dispatcher(op)
+    dispatcher = operation_call(op).dispatcher
     problems = [problem_of(shape, op, dtype, device) for shape in shapes]
     budget_s = settings.check({"budget": budget})["budget"]
     if not isinstance(budget_s, float):
@@ -71,18 +71,17 @@ def warm(
     found: list[Decision] = []
     untuned: dict[str, list[str]] = {}
     for problem in problems:
-        strides = [dense_stride(s, problem.layout) for s in problem.shapes]
-        plan = chooser.planner.warm(problem, strides, time.perf_counter(), budget_s)
+        plan = dispatcher.planner.warm(problem, dense_strides(problem), time.perf_counter(), budget_s)
         if plan.decision:
             found.append(plan.decision)
         else:
             untuned.setdefault(plan.why, []).append(problem.key)
-    chooser.forget()
-    _tell_untuned(untuned)
+    dispatcher.forget()
+    _warn_untuned(untuned)
     return found
 
 
-def _tell_untuned(untuned: Mapping[str, Sequence[str]]) -> None:
+def _warn_untuned(untuned: Mapping[str, Sequence[str]]) -> None:
     for why, keys in untuned.items():
         named = ", ".join(keys[:_MOST_NAMED])
         more = f" and {len(keys) - _MOST_NAMED} more" if len(keys) > _MOST_NAMED else ""
@@ -113,24 +112,24 @@ def forget(
         >>> autoinv.forget("10x8x3x3")
         0
     """
-    sizes = None if shape is None else sizes_of(shape)
+    shapes = None if shape is None else shapes_of(shape)
     name = None if dtype is None else dtype_name_of(dtype, op or "autoinv")
     where = None if device is None else device_of(device)
 
     def is_meant(problem: Problem) -> bool:
         return (
-            (sizes is None or problem.shape == sizes)
+            (shapes is None or problem.shapes == shapes)
             and (op is None or problem.op == op)
             and (name is None or problem.dtype_name == name)
             and (where is None or _same_device(torch.device(problem.device), where))
         )
 
-    chosen: list[Dispatcher] = list(DISPATCHERS.values()) if op is None else [dispatcher(op)]
+    calls = list(OPERATIONS.values()) if op is None else [operation_call(op)]
     agreement.drop(is_meant)
     count = sum(file.forget(is_meant, SAVE_WAIT_S) for file in files())
-    for chooser in chosen:
-        chooser.planner.forget(is_meant)
-        chooser.forget()
+    for call in calls:
+        call.dispatcher.planner.forget(is_meant)
+        call.dispatcher.forget()
     return count
 
 

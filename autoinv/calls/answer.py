@@ -1,71 +1,96 @@
-"""The answer for an ordinary tensor: by the chosen strategy, timed when need be, or never timed."""
+"""The answer for ordinary operands: by the chosen strategy, timed when need be, or never timed."""
 
 from __future__ import annotations
 
+from functools import partial
+
+import torch
 from torch import Tensor
 
 from autoinv import settings
-from autoinv.errors import warn_once
-from autoinv.ops.inv.operation import DISPATCHER, torch_inv
-from autoinv.ops.inv.strategies._lu import inv as torch_linalg_inv
-from autoinv.planning.dispatch import key_of
+from autoinv.operation import Operands, Operation, as_contiguous
+from autoinv.planning.dispatch import Dispatcher, key_of
 from autoinv.problem import Problem
 from autoinv.strategy import LinAlgError, Run
 
 
-def answer(A: Tensor) -> Tensor:
-    """Return the inverse of an ordinary tensor, as the plain lane does: memo, else plan, then run.
+def answer(dispatcher: Dispatcher, operands: Operands) -> Tensor:
+    """Answer as the fast path does: memo, else plan, then run.
 
     Raises:
-        torch.linalg.LinAlgError: when a matrix is singular.
+        torch.linalg.LinAlgError: when there is no answer, say for a singular matrix.
     """
-    key = key_of(A)
-    run = DISPATCHER.memo.get(key) or DISPATCHER.miss(key, A)
+    key = key_of(*operands)
+    return run_or_fail(dispatcher, dispatcher.memo.get(key) or dispatcher.miss(key, *operands), operands)
+
+
+def run_or_fail(dispatcher: Dispatcher, run: Run, operands: Operands) -> Tensor:
+    """Run a strategy; where it raises, PyTorch's own call answers.
+
+    Raises:
+        torch.linalg.LinAlgError: when there is no answer, say for a singular matrix.
+    """
     try:
-        return run(A)
+        return run(*operands)
     except LinAlgError:
         raise
     except Exception as error:
-        return DISPATCHER.failed(key, A, None, error)
+        return dispatcher.failed(key_of(*operands), operands, None, error)
 
 
-def untimed_answer(A: Tensor) -> Tensor:
-    """Return the inverse by what is known already; times nothing and stores nothing.
+def untimed_answer(dispatcher: Dispatcher, operands: Operands) -> Tensor:
+    """Answer by what is known already; times nothing and stores nothing.
 
     Raises:
-        torch.linalg.LinAlgError: when a matrix is singular.
+        torch.linalg.LinAlgError: when there is no answer, say for a singular matrix.
     """
-    if not DISPATCHER.takes(A):
-        return torch_inv(A)
-    A = A.resolve_conj().resolve_neg()
-    run = DISPATCHER.memo.get(key_of(A)) or _known_run(A)
+    run = _remembered_run(dispatcher, operands)
+    operation = dispatcher.operation
+    if run is None:
+        if not operation.takes(*operands):
+            return operation.torch_answer(*operands)
+        operands = tuple([x.resolve_conj().resolve_neg() for x in operands])
+        once = dispatcher.planned_for(operands)
+        if once is not operands:
+            answer_once = partial(_untimed_each, dispatcher)
+            return dispatcher.expanded_answer(operands, once, answer_once).contiguous()
+        run = _known_run(dispatcher, operands)
     try:
-        return run(A)
+        return run(*operands)
     except LinAlgError:
         raise
     except Exception:
-        return torch_inv(A)
+        return operation.torch_answer(*operands)
 
 
-def torchs_own(A: Tensor) -> Tensor:
+def _untimed_each(dispatcher: Dispatcher, *operands: Tensor) -> Tensor:
+    return untimed_answer(dispatcher, operands)
+
+
+def _remembered_run(dispatcher: Dispatcher, operands: Operands) -> Run | None:
+    """Return what the memo holds for plain operands whose elements all differ: it plans nothing when it runs."""
+    for x in operands:
+        if x.layout is not torch.strided or x.is_conj() or x.is_neg() or 0 in x.stride():
+            return None
+    return dispatcher.memo.get(key_of(*operands))
+
+
+def torchs_own(operation: Operation, operands: Operands) -> Tensor:
     """Return PyTorch's own answer, contiguous as any; it looks at no size that a trace would record.
 
     Raises:
-        Exception: whatever ``torch.linalg.inv`` raises.
+        Exception: whatever PyTorch's own call raises.
     """
-    return torch_linalg_inv(A).contiguous()
+    return as_contiguous(operation.torch_call(*operands))
 
 
-def _known_run(A: Tensor) -> Run:
+def _known_run(dispatcher: Dispatcher, operands: Operands) -> Run:
+    operation = dispatcher.operation
     if settings.current().mode == "off":
-        return torch_inv
+        return operation.torch_answer
     try:
-        problem = Problem.of("inv", A)
-        return DISPATCHER.explain(problem).strategy.bind(problem)
+        problem = Problem.of(operation.name, *operands)
+        return dispatcher.explain(problem).strategy.bind(problem)
     except Exception as error:  # as on a miss: the caller gets the right answer
-        warn_once(
-            f"planning {type(error).__name__}",
-            f"choosing a strategy of inv failed with {type(error).__name__}: {error}",
-            "PyTorch's own call answers; please report this with what `python -m autoinv.tune doctor` says.",
-        )
-        return torch_inv
+        dispatcher.warn_unplanned(error)
+        return operation.torch_answer

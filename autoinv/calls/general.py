@@ -1,4 +1,4 @@
-"""The general lane of `inv`: whatever is not a plain tensor with no gradient wanted."""
+"""The general path of any operation: whatever is not plain tensors with no gradient wanted."""
 
 from __future__ import annotations
 
@@ -12,85 +12,97 @@ from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 from torch.nn import Parameter
 
-from autoinv.calls.answer import answer, torchs_own
-from autoinv.calls.gradient import recorded_inverse
-from autoinv.calls.library_op import INV_OP
-from autoinv.calls.state import TRACED_TYPES, is_ordinary_type, is_overridden, is_transformed, resolved
-from autoinv.calls.transforms import transformed_inverse
-from autoinv.ops.inv.operation import DISPATCHER, torch_inv
-from autoinv.ops.inv.strategies._lu import inv as torch_linalg_inv
+from autoinv.calls.answer import answer, run_or_fail, torchs_own
+from autoinv.calls.call import Call
+from autoinv.calls.gradient import recorded
+from autoinv.calls.state import (
+    TRACED_TYPES,
+    is_ordinary_type,
+    is_overridden,
+    is_transformed,
+    resolved,
+    wants_gradient,
+)
+from autoinv.calls.transforms import transformed
+from autoinv.operation import Operands
 from autoinv.planning.dispatch import key_of
 
-_memo = DISPATCHER.memo
 
-
-def general(A: Tensor) -> Tensor:
-    """Answer for a tensor in any state.
+def general(call: Call, *operands: Tensor) -> Tensor:
+    """Answer for tensors in any state.
 
     Raises:
-        Exception: whatever ``torch.linalg.inv`` raises.
+        Exception: whatever PyTorch's own call raises.
     """
     if is_dynamo_compiling():
-        return _compiled(A)
-    # The usual state here, an ordinary tensor whose gradient is wanted, goes first by the plain lane's tests.
+        return _compiled(call, operands)
+    # The usual state here, ordinary tensors whose gradient is wanted, goes first by the fast path's tests.
     if (
-        (type(A) is not Tensor and type(A) is not Parameter)
-        or forward_ad._current_level >= 0
+        forward_ad._current_level >= 0
         or _len_torch_dispatch_stack()
         or (_len_torch_function_stack() and is_overridden())
         or peek_interpreter_stack() is not None
-        or A.is_neg()
     ):
-        return _unusual(A)
+        return _unusual(call, operands)
+    is_recorded = False
+    for x in operands:
+        if (type(x) is not Tensor and type(x) is not Parameter) or x.is_neg():
+            return _unusual(call, operands)
+        is_recorded = is_recorded or x.requires_grad
     try:
-        run = _memo.get(key_of(A))
+        key = key_of(*operands)
     except (RuntimeError, NotImplementedError):  # sparse, nested: a layout without strides
-        return torch_linalg_inv(A)
+        return call.operation.torch_call(*operands)
+    dispatcher = call.dispatcher
+    run = dispatcher.memo.get(key)
     if run is None:
-        return _missed(A)
-    return recorded_inverse(A, run) if A.requires_grad and is_grad_enabled() else answer(A)
+        return _missed(call, operands)
+    if is_recorded and is_grad_enabled():
+        return recorded(dispatcher, run, operands)
+    return run_or_fail(dispatcher, run, operands)
 
 
-def _missed(A: Tensor) -> Tensor:
-    if torch._C._get_tracing_state() is not None or not DISPATCHER.takes(A):
-        return torch_inv(A)
-    if not (A.requires_grad and is_grad_enabled()):
-        return answer(A)
+def _missed(call: Call, operands: Operands) -> Tensor:
+    if torch._C._get_tracing_state() is not None or not call.operation.takes(*operands):
+        return call.operation.torch_answer(*operands)
+    if not wants_gradient(*operands):
+        return answer(call.dispatcher, operands)
     with torch.no_grad():
-        run = DISPATCHER.miss(key_of(A), A.detach())
-    return recorded_inverse(A, run)
+        run = call.dispatcher.miss(key_of(*operands), *[x.detach() for x in operands])
+    return recorded(call.dispatcher, run, operands)
 
 
-def _unusual(A: Tensor) -> Tensor:
-    if not is_ordinary_type(A):
-        return _foreign(A)
+def _unusual(call: Call, operands: Operands) -> Tensor:
+    if not all(map(is_ordinary_type, operands)):
+        return _foreign(call, operands)
     if torch._C._get_tracing_state() is not None:
-        return torch_inv(A)  # as the plain lane does: torch.jit.trace compares two traces line by line
-    if A.layout is not torch.strided or A.is_nested or (is_overridden() and not _len_torch_dispatch_stack()):
-        return torchs_own(A)  # tracers push function modes of their own; any other is to see torch's call
+        return call.operation.torch_answer(*operands)  # torch.jit.trace compares two traces line by line
+    is_strided = all(x.layout is torch.strided and not x.is_nested for x in operands)
+    if not is_strided or (is_overridden() and not _len_torch_dispatch_stack()):
+        # Tracers push function modes of their own; any other is to see torch's call.
+        return torchs_own(call.operation, operands)
     if is_transformed():
-        return transformed_inverse(A)
+        return transformed(call, operands)
     if _len_torch_dispatch_stack():
-        return INV_OP(A)
-    return general(resolved(A))
+        return call.library_op(*operands)
+    return general(call, *map(resolved, operands))
 
 
-def _compiled(A: Tensor) -> Tensor:
+def _compiled(call: Call, operands: Operands) -> Tensor:
     """Return what Dynamo shall put into its graph."""
-    if not is_ordinary_type(A):
-        return torch_linalg_inv(A)
+    if not all(map(is_ordinary_type, operands)):
+        return call.operation.torch_call(*operands)
     # The op has no rule for forward AD, nor for transforms of its gradient; torch's own call has.
-    return torchs_own(A) if is_transformed() else INV_OP(A)
+    return torchs_own(call.operation, operands) if is_transformed() else call.library_op(*operands)
 
 
-def _foreign(A: object) -> Tensor:
+def _foreign(call: Call, operands: Operands) -> Tensor:
     """Leave a subclass to its own rules, and what is no tensor to torch's own error."""
-    if isinstance(A, TRACED_TYPES):
-        return INV_OP(A)
+    if all(isinstance(x, TRACED_TYPES) or is_ordinary_type(x) for x in operands):
+        return call.library_op(*operands)
     fx = sys.modules.get("torch.fx")
-    if fx is not None and isinstance(A, fx.Proxy):  # symbolic_trace: one call of ours in the graph
-        from autoinv.ops.inv import inv
-
-        X: Tensor = torch.overrides.handle_torch_function(inv, (A,), A)
-        return X
-    return torch_linalg_inv(A)
+    if fx is not None and any(isinstance(x, fx.Proxy) for x in operands):
+        # symbolic_trace: one call of ours in the graph
+        result: Tensor = torch.overrides.handle_torch_function(call.function, operands, *operands)
+        return result
+    return call.operation.torch_call(*operands)

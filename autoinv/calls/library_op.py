@@ -1,27 +1,60 @@
-"""``torch.ops.autoinv.inv``: the inverse as one operator, for compile, export, make_fx and fake tensors."""
+"""``torch.ops.autoinv.<operation>``: each as one operator, for compile, export, make_fx and fake tensors."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from autoinv.calls.answer import untimed_answer
-from autoinv.ops.inv.rules import backward_of_inverse
-from autoinv.ops.inv.strategies._lu import inv as torch_linalg_inv
+from autoinv.calls.batching import with_leading_batch
+from autoinv.calls.gradient import operand_gradients
+from autoinv.planning.dispatch import Dispatcher
 
 # Registered at import, so that an exported program finds it: 1 ms. `torch.library.register_fake` would cost
 # 3 more, to look up this line; `torch.library.custom_op` 10 us a call, and Dynamo's import on the first.
 _LIBRARY = torch.library.Library("autoinv", "DEF")  # type: ignore[no-untyped-call]
-_LIBRARY.define("inv(Tensor A) -> Tensor")  # type: ignore[no-untyped-call]
 
 
-def _run(A: Tensor) -> Tensor:
-    X = untimed_answer(A)
-    if X.stride() == _dense_stride(X):
-        return X
-    return torch.empty(X.shape, dtype=X.dtype, device=X.device).copy_(X)
+def register(dispatcher: Dispatcher) -> Callable[..., Tensor]:
+    """Register an operation as ``autoinv::<its name>``, and return the operator."""
+    operation = dispatcher.operation
+    name, rules = operation.name, operation.rules
+    arguments = ", ".join(f"Tensor {argument}" for argument in operation.operand_names)
+
+    def run(*operands: Tensor) -> Tensor:
+        result = untimed_answer(dispatcher, operands)
+        if result.stride() == _dense_stride(result):
+            return result
+        return torch.empty(result.shape, dtype=result.dtype, device=result.device).copy_(result)
+
+    def fake(*operands: Tensor) -> Tensor:
+        result = operation.torch_call(*operands)  # with its checks and errors
+        return result.new_empty(result.shape)
+
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.shapes = [x.shape for x in inputs] if len(inputs) > 1 else None
+        ctx.save_for_backward(*rules.saved(inputs, output))
+
+    def backward(ctx: Any, G: Tensor) -> Any:
+        wanted = ctx.needs_input_grad
+        found = operand_gradients(rules, ctx.saved_tensors, G, wanted, ctx.shapes)
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *operands: Tensor) -> tuple[Tensor, int]:
+        del info
+        result: Tensor = operator(*with_leading_batch(operation, operands, in_dims))
+        return result, 0
+
+    _LIBRARY.define(f"{name}({arguments}) -> Tensor")  # type: ignore[no-untyped-call]
+    _LIBRARY.impl(name, run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    _LIBRARY.impl(name, fake, "Meta")  # type: ignore[no-untyped-call]
+    torch.library.register_autograd(f"autoinv::{name}", backward, setup_context=setup_context, lib=_LIBRARY)
+    torch.library.register_vmap(f"autoinv::{name}", vmap, lib=_LIBRARY)
+    operator: Callable[..., Tensor] = getattr(torch.ops.autoinv, name).default
+    return operator
 
 
 def _dense_stride(X: Tensor) -> tuple[int, ...]:
@@ -30,31 +63,3 @@ def _dense_stride(X: Tensor) -> tuple[int, ...]:
         stride.append(step)
         step *= max(size, 1)
     return tuple(reversed(stride))
-
-
-def _fake(A: Tensor) -> Tensor:
-    torch_linalg_inv(A)  # for its checks and errors
-    return A.new_empty(A.shape)
-
-
-def _setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-    del inputs
-    ctx.save_for_backward(output)
-
-
-def _backward(ctx: Any, G: Tensor) -> Tensor:
-    (X,) = ctx.saved_tensors
-    return backward_of_inverse(X, G)
-
-
-def _vmap(info: Any, in_dims: tuple[int], A: Tensor) -> tuple[Tensor, int]:
-    del info
-    return INV_OP(A.movedim(in_dims[0], 0)), 0
-
-
-_LIBRARY.impl("inv", _run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-_LIBRARY.impl("inv", _fake, "Meta")  # type: ignore[no-untyped-call]
-torch.library.register_autograd("autoinv::inv", _backward, setup_context=_setup_context, lib=_LIBRARY)
-torch.library.register_vmap("autoinv::inv", _vmap, lib=_LIBRARY)
-
-INV_OP = torch.ops.autoinv.inv.default

@@ -1,4 +1,4 @@
-"""What state a tensor and this thread are in: which lane a call of `inv` belongs to."""
+"""What state a tensor and this thread are in: which path a call takes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.nn import Parameter
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
-from autoinv.planning.dispatch import Dispatcher
+from autoinv.operation import Operation
 
 # torch has no public way to ask what modes and transforms are active; these private ones stand since 2.1.
 
@@ -55,15 +55,17 @@ def is_overridden() -> bool:
     )
 
 
-def is_ordinary(A: object) -> bool:
-    """Whether a strategy may answer for ``A`` and be timed for it: values are all that matters here.
+def is_ordinary(operation: Operation, *operands: object) -> bool:
+    """Whether a strategy may answer for these and be timed for it: values are all that matters here.
 
     A gradient may be wanted. Everything else that is not plain is for PyTorch.
     """
-    if not is_ordinary_type(A) or is_traced() or is_transformed() or is_overridden():
+    for x in operands:
+        if (type(x) is not Tensor and type(x) is not Parameter) or x.is_nested:
+            return False
+    if is_traced() or is_transformed() or is_overridden():
         return False
-    assert isinstance(A, Tensor)
-    return not A.is_nested and Dispatcher.takes(A)
+    return operation.takes(*operands)  # type: ignore[arg-type]  # they are tensors
 
 
 def resolved(A: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
-"""The inverse under forward AD and ``torch.func``: every rule that torch can ask for. Times nothing."""
+"""An operation under forward AD and ``torch.func``: every rule that torch can ask for. Times nothing."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -10,84 +11,102 @@ from torch._C import _functorch, _len_torch_dispatch_stack
 from torch._C._functorch import TransformType
 
 from autoinv.calls.answer import torchs_own, untimed_answer
-from autoinv.calls.library_op import INV_OP
+from autoinv.calls.batching import with_leading_batch
+from autoinv.calls.call import Call
+from autoinv.calls.gradient import operand_gradients
 from autoinv.calls.state import is_transformed, wants_gradient
-from autoinv.ops.inv.rules import backward_of_inverse, forward_of_inverse
+from autoinv.operation import Operands
 
 
-class TransformedInverse(torch.autograd.Function):
-    """The inverse with its rules for reverse mode, forward mode and vmap, in any order and depth."""
-
-    @staticmethod
-    def forward(A: Tensor) -> Tensor:
-        """Invert the tensor below all transforms."""
-        return _bare_inverse(A)
+class Transformed(torch.autograd.Function):
+    """An operation with its rules for reverse mode, forward mode and vmap, in any order and depth."""
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        """Keep the inverse: all derivatives are functions of it."""
-        del inputs
-        ctx.save_for_backward(output)
-        ctx.save_for_forward(output)
+    def forward(call: Call, *operands: Tensor) -> Tensor:
+        """Compute on the tensors below all transforms."""
+        return _bare_answer(call, operands)
 
     @staticmethod
-    def backward(ctx: Any, G: Tensor) -> Tensor:
-        """Return -X^H G X^H."""
-        (X,) = ctx.saved_tensors
-        return backward_of_inverse(X, G)
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep what the derivatives are functions of."""
+        call, *operands = inputs
+        ctx.rules = call.operation.rules
+        ctx.shapes = [x.shape for x in operands] if len(operands) > 1 else None
+        saved = ctx.rules.saved(tuple(operands), output)
+        ctx.save_for_backward(*saved)
+        ctx.save_for_forward(*saved)
 
     @staticmethod
-    def jvp(ctx: Any, dA: Tensor) -> Tensor:
-        """Return -X dA X."""
-        (X,) = ctx.saved_tensors
-        return forward_of_inverse(X, dA)
+    def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the operands' gradients."""
+        wanted = ctx.needs_input_grad[1:]
+        return (None, *operand_gradients(ctx.rules, ctx.saved_tensors, G, wanted, ctx.shapes))
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int], A: Tensor) -> tuple[Tensor, int]:
-        """Invert the mapped matrices as one batch."""
+    def jvp(ctx: Any, call: None, *tangents: Tensor | None) -> Tensor:
+        """Return the tangent of the result."""
+        del call
+        tangent: Tensor = ctx.rules.jvp(ctx.saved_tensors, tangents)
+        return tangent
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], call: Call, *operands: Tensor) -> tuple[Tensor, int]:
+        """Compute the mapped operands as one batch."""
         del info
-        return _apply(A.movedim(in_dims[0], 0)), 0
+        return _apply(call, with_leading_batch(call.operation, operands, in_dims[1:])), 0
 
 
 SMALL = 300_000
-"""Below so many matrices times n^3, torch's own rules under ``grad`` and ``jvp`` are the faster ones.
+"""Below so many multiplications, torch's own rules under ``grad`` and ``jvp`` are the faster ones.
 
 Those of a Function cost some 400 us a call in Python: ``vmap(grad(inv))`` of 80 3x3 took 745 us, with torch's
 own call 312; from about 10,000 3x3 or 100 16x16 on the strategy has saved that.
 """
 
 
-def _is_small(A: Tensor) -> bool:
+def _is_small(call: Call, operands: Operands) -> bool:
     if _len_torch_dispatch_stack():
         return False  # a graph is to hold the op
-    n = A.shape[-1]
+    operation, shapes = call.operation, [x.shape for x in operands]
+    if not operation.fits(*shapes):
+        return True  # torch's own error
+    mapped = max(_unwrapped(x).numel() / max(x.numel(), 1) for x in operands)
+    return mapped * math.prod(operation.batch_shape(shapes)) * operation.work(*shapes) < SMALL
+
+
+def _unwrapped(A: Tensor) -> Tensor:
     while _functorch.is_functorch_wrapped_tensor(A):
         A = _functorch.get_unwrapped(A)
-    return A.numel() * n < SMALL
+    return A
 
 
-def _apply(A: Tensor) -> Tensor:
-    X: Tensor = TransformedInverse.apply(A)  # type: ignore[no-untyped-call]
-    return X
+def _apply(call: Call, operands: Operands) -> Tensor:
+    result: Tensor = Transformed.apply(call, *operands)  # type: ignore[no-untyped-call]
+    return result
 
 
-def _bare_inverse(A: Tensor) -> Tensor:
-    return INV_OP(A) if _len_torch_dispatch_stack() else untimed_answer(A)
+def _bare_answer(call: Call, operands: Operands) -> Tensor:
+    return (
+        call.library_op(*operands)
+        if _len_torch_dispatch_stack()
+        else untimed_answer(call.dispatcher, operands)
+    )
 
 
-def transformed_inverse(A: Tensor) -> Tensor:
-    """Return the inverse of a tensor while a transform or forward AD is active.
+def transformed(call: Call, operands: Operands) -> Tensor:
+    """Answer while a transform or forward AD is active.
 
     Raises:
-        torch.linalg.LinAlgError: when a matrix is singular, also one of a mapped batch.
+        torch.linalg.LinAlgError: when there is no answer, say for a singular matrix, also one of a mapped batch.
     """
     levels = _functorch.get_interpreter_stack() or ()
-    if A.dim() < 2 or any(level.key() == TransformType.Functionalize for level in levels):
-        return torchs_own(A)  # its error; and torch has no rule for Functions under `functionalize`
-    return _below_vmap(A)
+    is_functionalized = any(level.key() == TransformType.Functionalize for level in levels)
+    if is_functionalized or not call.operation.fits(*[x.shape for x in operands]):
+        return torchs_own(call.operation, operands)  # its error; no Function works under `functionalize`
+    return _below_vmap(call, operands)
 
 
-def _below_vmap(A: Tensor) -> Tensor:
+def _below_vmap(call: Call, operands: Operands) -> Tensor:
     """Take mapped dims off as leading batch dims, one level at a time; what is left is answered by the rules.
 
     The Function's own rule does the same, through ten times the Python: torch.vmap(inv) took 174 us for
@@ -95,16 +114,23 @@ def _below_vmap(A: Tensor) -> Tensor:
     """
     level = _functorch.peek_interpreter_stack()
     if level is None:
-        return _apply(A) if is_transformed() or wants_gradient(A) else _bare_inverse(A)
+        needs_rules = is_transformed() or wants_gradient(*operands)
+        return _apply(call, operands) if needs_rules else _bare_answer(call, operands)
     if level.key() != TransformType.Vmap:
-        return torchs_own(A) if _is_small(A) else _apply(A)
+        return torchs_own(call.operation, operands) if _is_small(call, operands) else _apply(call, operands)
     depth = level.level()
-    is_mapped = _functorch.is_batchedtensor(A) and _functorch.maybe_get_level(A) == depth
-    mapped_dim = _functorch.maybe_get_bdim(A) if is_mapped else 0
+    below: list[Tensor] = []
+    mapped_dims: list[int | None] = []
+    for x in operands:
+        is_mapped = _functorch.is_batchedtensor(x) and _functorch.maybe_get_level(x) == depth
+        mapped_dims.append(_functorch.maybe_get_bdim(x) if is_mapped else None)
+        below.append(_functorch.get_unwrapped(x) if is_mapped else x)
     popped = _functorch.pop_dynamic_layer_stack()
     try:
-        matrices = _functorch.get_unwrapped(A) if is_mapped else A
-        X = _below_vmap(matrices.movedim(mapped_dim, 0) if mapped_dim else matrices)
+        result = _below_vmap(call, with_leading_batch(call.operation, below, mapped_dims))
     finally:
         _functorch.push_dynamic_layer_stack(popped)
-    return _functorch._add_batch_dim(X, 0, depth) if is_mapped else X
+    if all(d is None for d in mapped_dims):
+        return result
+    mapped: Tensor = _functorch._add_batch_dim(result, 0, depth)
+    return mapped

@@ -1,4 +1,4 @@
-"""What most commands ask for: shapes, dtypes, a device, an operation; and how a command fails."""
+"""What most commands ask for: shapes, dtypes, a device, an operation."""
 
 from __future__ import annotations
 
@@ -6,29 +6,27 @@ import argparse
 import re
 
 from autoinv import settings
-from autoinv.api import problem_of
-from autoinv.ops.table import DISPATCHERS
-from autoinv.problem import DTYPES, LAYOUTS, Problem, format_shape, parse_shape
-
-DONE, FAILED, BAD_INPUT, NOT_SAVED, BAD_ENTRIES, INTERRUPTED = 0, 1, 2, 4, 5, 130
-"""Exit codes."""
-
-
-class CommandError(Exception):
-    """A command that ends here, with one line for the person who gave it."""
-
-    def __init__(self, message: str, code: int = BAD_INPUT) -> None:
-        """Say what is wrong, and with which code to end."""
-        super().__init__(message)
-        self.code = code
+from autoinv.api.problems import problem_of, shapes_of
+from autoinv.cli._command import CommandError
+from autoinv.ops.table import DEFAULT, OPERATIONS
+from autoinv.problem import DTYPES, LAYOUTS, Problem, format_shapes
 
 
 def shape(text: str) -> str:
-    """Return a shape as it is written everywhere, for argparse."""
+    """Return a shape as it is written everywhere, one an operand, for argparse."""
     try:
-        return format_shape(parse_shape(text))
+        return format_shapes(shapes_of(text))
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def layouts(text: str) -> list[str]:
+    """Return the layouts in a list such as ``contiguous,transposed``, for argparse."""
+    names = text.split(",")
+    for name in names:
+        if name not in LAYOUTS:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(LAYOUTS)}")
+    return names
 
 
 def dtypes(text: str) -> list[str]:
@@ -92,9 +90,9 @@ def add_kind(parser: argparse.ArgumentParser, dtype: str | None) -> None:
     )
     parser.add_argument(
         "--op",
-        choices=list(DISPATCHERS),
-        default=None if dtype is None else "inv",
-        help=f"the operation (default: {'all' if dtype is None else 'inv'})",
+        choices=list(OPERATIONS),
+        default=None if dtype is None else DEFAULT,
+        help=f"the operation (default: {'all' if dtype is None else DEFAULT})",
     )
 
 
@@ -102,9 +100,10 @@ def add_layout(parser: argparse.ArgumentParser) -> None:
     """Add --layout."""
     parser.add_argument(
         "--layout",
-        choices=LAYOUTS,
-        default="contiguous",
-        help="how each matrix lies in memory (default: contiguous)",
+        type=layouts,
+        default=["contiguous"],
+        metavar="L[,L]",
+        help=f"how the matrices of each operand, or of all, lie in memory: {', '.join(LAYOUTS)} (default: contiguous)",
     )
 
 
@@ -115,7 +114,7 @@ def problems(options: argparse.Namespace) -> list[Problem]:
         CommandError: when there is no such problem.
     """
     shapes = options.shapes if "shapes" in options else [options.shape]
-    layout = getattr(options, "layout", "contiguous")
+    layout = getattr(options, "layout", ["contiguous"])
     try:
         return [problem_of(s, options.op, d, options.device, layout) for s in shapes for d in options.dtype]
     except ValueError as error:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
-from autoinv.ops.table import DISPATCHERS
-from autoinv.problem import Problem, format_shape
-from autoinv.store.decision import Decision
+from autoinv.ops.table import OPERATIONS
+from autoinv.problem import Problem, format_shapes
+from autoinv.store.decisions import Decision
 from autoinv.store.pins import Pins, pin_key
 
 
@@ -51,7 +51,7 @@ def _of(decision: Decision, pin: str | None) -> Known:
     problem = decision.problem
     return Known(
         problem.op,
-        ",".join(map(format_shape, problem.shapes)),
+        format_shapes(problem.shapes),
         problem.dtype_name,
         problem.device,
         problem.threads,
@@ -73,5 +73,5 @@ def _of_pin(key: str, strategy: str, created: str) -> Known:
 
 def _holds(name: str, problem: Problem) -> bool:
     """Whether the planner would follow this pin: the strategy exists and supports the problem."""
-    found = DISPATCHERS[problem.op].operation.strategy(name) if problem.op in DISPATCHERS else None
+    found = OPERATIONS[problem.op].operation.strategy(name) if problem.op in OPERATIONS else None
     return found is not None and found.supports(problem)

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Tell]:
+def progress(total: int) -> Iterator[Report]:
     """Show how many of ``total`` things are done; call what is yielded with a few words on each."""
     if not sys.stderr.isatty():
         yield _lines(total)
@@ -30,12 +30,12 @@ def progress(total: int) -> Iterator[Tell]:
         yield lambda text: bar.update(task, advance=1, description=text, refresh=True)
 
 
-def _lines(total: int) -> Tell:
+def _lines(total: int) -> Report:
     done = 0
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         nonlocal done
         done += 1
         print(f"[{done}/{total}] {text}", file=sys.stderr, flush=True)
 
-    return tell
+    return report

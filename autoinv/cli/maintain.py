@@ -6,9 +6,7 @@ import argparse
 from pathlib import Path
 
 from autoinv import api, settings
-from autoinv.cli._arguments import BAD_ENTRIES, DONE, CommandError
-from autoinv.cli._command import Command
-from autoinv.cli._confirm import add_yes, confirm
+from autoinv.cli._command import BAD_ENTRIES, DONE, Command, CommandError, add_yes, confirm
 from autoinv.store import decisions, exchange, pins
 
 
@@ -40,7 +38,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _ours() -> list[Path]:
-    """Return the decisions of every environment, dead ones too, and the pins."""
+    """Return the decisions of every environment, other environments' too, and the pins."""
     names = sorted(_names(settings.cache_dir()))
     return [path for path in names if _is_ours(path.name)]
 
@@ -95,9 +93,9 @@ VERIFY = Command(
 )
 PRUNE = Command(
     "prune",
-    "remove decisions of dead environments, and stray temporary files",
+    "remove decisions of other environments, and stale temporary files",
     _add_prune_arguments,
     _prune,
-    "An environment counts as dead when its processor, usable cores, versions or GPU are not those of this "
+    "An environment is another one when its processor, usable cores, versions or GPU are not those of this "
     "process: do not prune a folder that several kinds of machines or jobs share. Pins stay.",
 )

@@ -1,35 +1,26 @@
-"""``pin``, ``unpin`` and ``forget``: a person's word against the tuner's."""
+"""``pin``, ``unpin`` and ``forget``: the user decides instead of the tuner."""
 
 from __future__ import annotations
 
 import argparse
 
 from autoinv import api, settings
-from autoinv.cli._arguments import (
-    DONE,
-    NOT_SAVED,
-    CommandError,
-    add_kind,
-    add_problem,
-    problems,
-    shape,
-)
-from autoinv.cli._command import Command
-from autoinv.cli._confirm import add_yes, confirm
-from autoinv.ops.table import DISPATCHERS
+from autoinv.cli._arguments import add_kind, add_problem, problems, shape
+from autoinv.cli._command import DONE, NOT_SAVED, Command, CommandError, add_yes, confirm
+from autoinv.ops.table import OPERATIONS, strategy_names
 from autoinv.store import pins
 from autoinv.store.pins import pin_key
 
 
 def _add_pin_arguments(parser: argparse.ArgumentParser) -> None:
     add_problem(parser)
-    names = ", ".join(dict.fromkeys(n for d in DISPATCHERS.values() for n in d.operation.names()))
+    names = ", ".join(strategy_names())
     parser.add_argument("strategy", metavar="STRATEGY", help=f"one of {names}")
 
 
 def _pin(options: argparse.Namespace) -> int:
     wanted = problems(options)
-    operation = DISPATCHERS[options.op].operation
+    operation = OPERATIONS[options.op].operation
     strategy = operation.strategy(options.strategy)
     if strategy is None:
         raise CommandError(
@@ -39,7 +30,7 @@ def _pin(options: argparse.Namespace) -> int:
         if not strategy.supports(problem):
             raise CommandError(f"{strategy.name} does not support {problem.key}; pin one that does")
     for problem in wanted:
-        api.pin(problem.shape, strategy.name, problem.op, problem.dtype, problem.device)
+        api.pin(problem.shapes, strategy.name, problem.op, problem.dtype, problem.device)
         _check_saved()
         print(f"{pin_key(problem)} is pinned to {strategy.name}")
     return DONE
@@ -47,7 +38,7 @@ def _pin(options: argparse.Namespace) -> int:
 
 def _unpin(options: argparse.Namespace) -> int:
     for problem in problems(options):
-        was = api.unpin(problem.shape, problem.op, problem.dtype, problem.device)
+        was = api.unpin(problem.shapes, problem.op, problem.dtype, problem.device)
         _check_saved()
         print(f"{pin_key(problem)} {'is no longer pinned' if was else 'was not pinned'}")
     return DONE

@@ -10,10 +10,10 @@ import sys
 import torch
 
 from autoinv import api, environment, settings
-from autoinv.cli._arguments import DONE, CommandError, add_layout, add_problem, count, problems
-from autoinv.cli._command import Command
-from autoinv.cli._draw import draw
+from autoinv.cli._arguments import add_layout, add_problem, count, problems
+from autoinv.cli._command import DONE, Command, CommandError
 from autoinv.cli._known import Known, merged
+from autoinv.cli._table import draw
 from autoinv.store import decisions, pins
 from autoinv.store.decisions import DecisionsFile
 from autoinv.store.jsontext import SCHEMA

@@ -8,11 +8,9 @@ from pathlib import Path
 
 from autoinv import settings
 from autoinv.api.problems import SAVE_WAIT_S
-from autoinv.cli._arguments import DONE, NOT_SAVED, CommandError
-from autoinv.cli._command import Command
-from autoinv.cli._confirm import add_yes, confirm
+from autoinv.cli._command import DONE, NOT_SAVED, Command, CommandError, add_yes, confirm
 from autoinv.cli.show import file_of
-from autoinv.ops.table import DISPATCHERS
+from autoinv.ops.table import forget_plans
 from autoinv.store import disk, exchange, jsontext, pins
 
 
@@ -79,8 +77,7 @@ def _import(options: argparse.Namespace) -> int:
             f"what {options.file} holds could not be saved; `python -m autoinv.tune doctor` says more",
             NOT_SAVED,
         )
-    for dispatcher in DISPATCHERS.values():
-        dispatcher.forget()
+    forget_plans()
     print(f"{_many(done.decisions, 'decision')} and {_many(done.pins, 'pin')} taken from {options.file}")
     return DONE
 
@@ -97,5 +94,5 @@ IMPORT = Command(
     "take in what export wrote, all of it or nothing",
     _add_import_arguments,
     _import,
-    "It merges: settled decisions and pins that are here already stay. One bad entry, and nothing is taken.",
+    "It merges: final decisions and pins that are here already stay. One bad entry, and nothing is taken.",
 )

@@ -1,1 +1,1 @@
-"""The operations: what is asked for, its validation, errors and gradient. One line each in `table`."""
+"""The operations, a folder each: the call, its rules, its accuracy and its strategies. `table` lists them."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autoinv.problem import Problem
 from autoinv.store import neighbours
-from autoinv.store.decision import Decision
-from autoinv.store.pins import pin_key
+from autoinv.store.decisions import Decision
+from autoinv.store.pins import pin_key, problem_of
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ def decision_of(problem: Problem) -> Decision | None:
     return _agreement.decisions.get(_anywhere(problem).key) if _agreement.decisions else None
 
 
-def neighbours_of(problem: Problem) -> list[Decision]:
+def neighbours_of(problem: Problem, core_dims: Sequence[int]) -> list[Decision]:
     """Return what they agreed on for the same problem with about as many matrices, the nearest first."""
     agreed = _agreement.decisions
     if not agreed:
         return []
-    return [agreed[key] for key in neighbours.sorted_by_distance(_anywhere(problem), set(agreed))]
+    return [agreed[key] for key in neighbours.sorted_by_distance(_anywhere(problem), set(agreed), core_dims)]
 
 
 def drop_like(problem: Problem) -> None:
@@ -62,17 +62,14 @@ def drop(is_meant: Callable[[Problem], bool]) -> None:
     global _agreement
     _agreement = _Agreement(
         {key: d for key, d in _agreement.decisions.items() if not is_meant(d.problem)},
-        {
-            key: strategy
-            for key, strategy in _agreement.pins.items()
-            if not is_meant(Problem.parse(f"{key}/threads=1/contiguous"))
-        },
+        {key: strategy for key, strategy in _agreement.pins.items() if not is_meant(problem_of(key))},
     )
 
 
 def _kind_only(key: str) -> str:
     """Return a pin's key without the index of its device, as `_anywhere` does it for a problem."""
-    return key.partition(":")[0]
+    rest, _, device = key.rpartition("/")
+    return f"{rest}/{device.partition(':')[0]}"
 
 
 def _anywhere(problem: Problem) -> Problem:

@@ -1,4 +1,4 @@
-"""Who is told of every new decision: callbacks of the program's own, for its log or its dashboard."""
+"""Who is notified of every new decision: callbacks of the program's own, for its log or its dashboard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class DecisionEvent:
 
     ``source`` is pin, sync, file, neighbour, tuned or reference; ``why`` says it in words. ``seconds`` a call
     and ``rejected``, reasons, go by strategy: those of the neighbour for a neighbour, empty where nothing was
-    timed. ``tuned`` says that strategies were timed for it now, else it was a hit: known, or said without
+    timed. ``tuned`` says that strategies were timed for it now, else it was a hit: known, or chosen without
     timing. ``spent_s`` is what the decision cost, in wall-clock seconds.
     """
 
@@ -75,11 +75,11 @@ def on_decision(callback: Callback) -> Callable[[], None]:
 
 
 def wanted() -> bool:
-    """Whether anyone listens; an event need not be made for nobody."""
+    """Whether there is a callback; without one no event need be made."""
     return bool(_callbacks)
 
 
-def tell(problem: Problem, plan: Plan, spent_s: float) -> None:
+def notify(problem: Problem, plan: Plan, spent_s: float) -> None:
     """Call every callback with this plan; log what one raises, and go on."""
     event = _event(problem, plan, spent_s)
     for callback in list(_callbacks.values()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from autoinv.store.decision import Decision
+from autoinv.store.decisions import Decision
 from autoinv.strategy import Strategy
 
 Source = Literal["pin", "sync", "file", "neighbour", "tuned", "reference"]

@@ -13,7 +13,7 @@ Identity = tuple[int, int, int]
 
 _TEMPORARY_PREFIX = ".autoinv-"
 _TEMPORARY_SUFFIX = ".tmp"
-_STRAY_AGE_S = 3600.0
+_STALE_AGE_S = 3600.0
 
 _NOT_ON_WINDOWS = ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC")
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0)
@@ -57,9 +57,7 @@ def read(path: Path, limit: int, *, any_owner: bool = False) -> bytes:
         UnusableError: when it is anything else, or cannot be read.
     """
     try:
-        _check(
-            os.lstat(path), limit, any_owner
-        )  # before opening: opening alone acts on a device or a FIFO's writer
+        _check(os.lstat(path), limit, any_owner)  # before opening, which acts on a device or a FIFO's writer
         descriptor = os.open(path, _READ_FLAGS)
     except FileNotFoundError:
         raise
@@ -95,7 +93,7 @@ def _read_all(descriptor: int, limit: int) -> bytes:
     while left > 0 and (chunk := os.read(descriptor, min(left, 1 << 20))):
         chunks.append(chunk)
         left -= len(chunk)
-    if left <= 0:  # it grew since it was looked at
+    if left <= 0:  # it has grown since its status was read
         raise UnusableError(f"it is larger than {limit >> 20} MiB")
     return b"".join(chunks)
 
@@ -163,18 +161,18 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def set_aside(path: Path) -> Path:
-    """Rename a bad file to ``*.corrupt`` for a person to look at; the newest one is kept.
+def quarantine(path: Path) -> Path:
+    """Rename a bad file to ``*.corrupt``, for the user to look at; the newest one is kept.
 
     Raises:
         OSError: when that fails; the file is where it was then.
     """
-    aside = path.with_name(path.name + ".corrupt")
-    os.replace(path, aside)  # noqa: PTH105
-    return aside
+    quarantined = path.with_name(path.name + ".corrupt")
+    os.replace(path, quarantined)  # noqa: PTH105
+    return quarantined
 
 
-def strays(folder: Path) -> list[Path]:
+def stale_files(folder: Path) -> list[Path]:
     """Return the temporary files older than an hour that killed processes of this user left.
 
     The one place where the wall clock counts: a clock in the past finds none.
@@ -188,15 +186,15 @@ def strays(folder: Path) -> list[Path]:
             with contextlib.suppress(OSError):
                 status = item.stat(follow_symlinks=False)
                 own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
-                if own and stat.S_ISREG(status.st_mode) and now_s - status.st_mtime > _STRAY_AGE_S:
+                if own and stat.S_ISREG(status.st_mode) and now_s - status.st_mtime > _STALE_AGE_S:
                     found.append(Path(item.path))
     return sorted(found)
 
 
 def sweep(folder: Path) -> list[Path]:
-    """Remove the folder's stray temporary files; return those removed."""
+    """Remove the folder's stale temporary files; return those removed."""
     removed: list[Path] = []
-    for path in strays(folder):
+    for path in stale_files(folder):
         with contextlib.suppress(OSError):
             os.unlink(path)  # noqa: PTH108
             removed.append(path)

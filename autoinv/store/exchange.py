@@ -7,11 +7,13 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from autoinv.store import decisions, disk, jsontext, locking, pins, table
-from autoinv.store.decision import Decision, from_entry
-from autoinv.store.decisions import DecisionsFile
-from autoinv.store.pins import Pins, PinsFile
+from autoinv.store.decisions import Decision, DecisionsFile
+from autoinv.store.pins import Pin, PinsFile
+
+T = TypeVar("T")
 
 _OURS = re.compile(re.escape(decisions.PREFIX) + r"([0-9a-f]{8,64})\.json(\.lock|\.corrupt)?")
 
@@ -51,7 +53,7 @@ def import_from(
 ) -> Imported:
     """Merge an exported file into this environment's decisions and the pins, all of it or nothing.
 
-    What is here already stays where it would against another process: settled decisions, and every pin.
+    What is here already stays where it would against another process: final decisions, and every pin.
 
     Raises:
         ImportRefusedError: when anything in it is bad, naming the entry, or it is of another environment.
@@ -66,7 +68,7 @@ def import_from(
             f"{source} is not imported: it was made elsewhere ({_difference(there, file.environment)}). "
             "Pass --any-environment to take its decisions all the same"
         )
-    saved = file.put_all(taken, wait_s) if taken else True
+    saved = file.put_all(taken.values(), wait_s) if taken else True
     fresh = {key: pin for key, pin in pins_taken.items() if key not in pinned.entries()}
     saved = (pinned.change(fresh, wait_s) if fresh else True) and saved
     return Imported(len(taken), len(pins_taken), saved)
@@ -84,18 +86,18 @@ def verify(path: Path) -> list[str]:
 
 
 def prune(folder: Path, live: Collection[str], *, dry_run: bool = False) -> list[Path]:
-    """Remove the files of environments not among the ``live`` fingerprints, and stray temporary files.
+    """Remove the files of environments not among the ``live`` fingerprints, and stale temporary files.
 
-    Returns the paths removed (or that would be). A file whose lock is held is in use, so not dead.
+    Returns the paths removed (or that would be). A file whose lock is held is in use, and stays.
     """
-    dead: dict[str, list[Path]] = {}
+    others: dict[str, list[Path]] = {}
     with contextlib.suppress(OSError):
         for path in sorted(folder.iterdir()):
             match = _OURS.fullmatch(path.name)
             if match and match.group(1) not in live and not path.is_dir():
-                dead.setdefault(match.group(1), []).append(path)
-    gone = disk.strays(folder) if dry_run else disk.sweep(folder)
-    for fingerprint, paths in dead.items():
+                others.setdefault(match.group(1), []).append(path)
+    gone = disk.stale_files(folder) if dry_run else disk.sweep(folder)
+    for fingerprint, paths in others.items():
         gone += paths if dry_run else _remove(folder, fingerprint, paths)
     return gone
 
@@ -114,34 +116,36 @@ def _remove(folder: Path, fingerprint: str, paths: list[Path]) -> list[Path]:
 
 
 def _checked(
-    path: Path, tell: Callable[[str], None], *, any_owner: bool = True
-) -> tuple[dict[str, object], list[Decision], Pins]:
-    """Return a file's document, decisions and pins, and tell of everything in it that is bad."""
-    taken: list[Decision] = []
-    pins_taken: Pins = {}
+    path: Path, report: Callable[[str], None], *, any_owner: bool = True
+) -> tuple[dict[str, object], dict[str, Decision], dict[str, Pin]]:
+    """Return a file's document, decisions and pins, and report everything in it that is bad."""
     try:
         data = disk.read(path.resolve() if any_owner else path, jsontext.MAX_BYTES, any_owner=any_owner)
-        document = jsontext.parse(data, twice=lambda name: tell(f"{name!r} stands twice"))
-        if decisions.SECTION not in document and pins.SECTION not in document:
+        document = jsontext.parse(data, twice=lambda name: report(f"{name!r} stands twice"))
+        names = [name for name in (decisions.SECTION, pins.SECTION) if name in document]
+        if not names:
             raise jsontext.CorruptError("neither decisions nor pins in it")
-        sections = [
-            {} if name not in document else jsontext.entries_of(document, name)
-            for name in (decisions.SECTION, pins.SECTION)
-        ]
+        found = {name: jsontext.entries_of(document, name) for name in names}
     except (disk.UnusableError, jsontext.CorruptError) as fault:
-        tell(str(fault))
-        return {}, taken, pins_taken
-    for key, entry in sections[0].items():
+        report(str(fault))
+        return {}, {}, {}
+    return (
+        document,
+        _good(found.get(decisions.SECTION, {}), decisions.from_entry, "decision", report),
+        _good(found.get(pins.SECTION, {}), pins.check_pin, "pin", report),
+    )
+
+
+def _good(
+    entries: jsontext.Entries, parse: Callable[[str, object], T], name: str, report: Callable[[str], None]
+) -> dict[str, T]:
+    good: dict[str, T] = {}
+    for key, entry in entries.items():
         try:
-            taken.append(from_entry(key, entry))
+            good[key] = parse(key, entry)
         except ValueError as error:
-            tell(f"the decision {key[:120]!r}: {error}")
-    for key, entry in sections[1].items():
-        try:
-            pins_taken[key] = pins.check_pin(key, entry)
-        except ValueError as error:
-            tell(f"the pin {key[:120]!r}: {error}")
-    return document, taken, pins_taken
+            report(f"the {name} {key[:120]!r}: {error}")
+    return good
 
 
 def _difference(there: object, here: dict[str, object]) -> str:

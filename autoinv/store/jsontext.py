@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from autoinv.store import disk
 
@@ -23,19 +21,19 @@ _BRACKETS_AND_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}]', re.DOTALL)
 
 
 class CorruptError(ValueError):
-    """Content that is no file of ours: to be set aside."""
+    """Content that is no file of ours: to be quarantined."""
 
 
 def parse(data: bytes, *, twice: Callable[[str], None] | None = None) -> dict[str, object]:
-    """Return the document in these bytes; ``twice`` is told of names that stand twice in one object.
+    """Return the document in these bytes; ``twice`` is called with each name that stands twice in one object.
 
     Raises:
         CorruptError: when they hold none of ours.
-        storage.UnusableError: when a newer autoinv wrote it.
+        disk.UnusableError: when a newer autoinv wrote it.
     """
     hook = None if twice is None else _pairs_hook(twice)
     try:
-        document = _loads(data.decode("utf-8"), hook)
+        document = json.loads(data.decode("utf-8"), parse_int=_parse_int, object_pairs_hook=hook)
     except RecursionError as error:
         if not _is_deep(data):  # our caller's recursion left no room: no fault of the file's
             raise disk.UnusableError("the program's recursion is too deep", transient=True) from error
@@ -48,33 +46,6 @@ def parse(data: bytes, *, twice: Callable[[str], None] | None = None) -> dict[st
     if schema > SCHEMA:
         raise disk.UnusableError(f"a newer autoinv wrote it (schema {schema}, this one knows {SCHEMA})")
     return dict(document)
-
-
-_collects_again = False
-
-
-def _loads(text: str, hook: Callable[[list[tuple[str, object]]], dict[str, object]] | None) -> Any:
-    """Read JSON, and collect no garbage meanwhile: it makes none, and looking for it takes nine tenths of the time."""
-    global _collects_again
-    was_on = gc.isenabled()
-    try:
-        _collects_again = _collects_again or was_on
-        gc.disable()
-        return json.loads(text, parse_int=_parse_int, object_pairs_hook=hook)
-    finally:
-        if was_on:
-            gc.enable()
-            _collects_again = False
-
-
-def _after_fork_in_child() -> None:
-    """Collect again: the thread that paused it may not be in the child."""
-    if _collects_again:
-        gc.enable()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _parse_int(digits: str) -> float:
@@ -136,15 +107,21 @@ def _newest(old: Entries, new: Entries, count: int) -> Entries:
 
 
 def serialised(document: Mapping[str, object]) -> bytes:
-    """Write a document with sorted keys and one line an entry: people read, search and compare it."""
+    """Write a document with sorted keys and one line an entry: people read, search and compare it.
+
+    An entry that is no JSON, for a number in a field of somebody else's, is left out.
+    """
     encode = json.JSONEncoder(sort_keys=True, allow_nan=False).encode
     separator = ",\n"
     sections: list[str] = []
     for name in sorted(document):
         value = document[name]
         if isinstance(value, Mapping) and value:
-            lines = separator.join(f"  {encode(key)}: {encode(value[key])}" for key in sorted(value))
-            sections.append(f" {encode(name)}: {{\n{lines}\n }}")
+            lines = []
+            for key in sorted(value):
+                with contextlib.suppress(ValueError):
+                    lines.append(f"  {encode(key)}: {encode(value[key])}")
+            sections.append(f" {encode(name)}: {{\n{separator.join(lines)}\n }}")
         else:
             sections.append(f" {encode(name)}: {encode(value)}")
     return f"{{\n{separator.join(sections)}\n}}\n".encode()

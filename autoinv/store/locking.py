@@ -1,4 +1,4 @@
-"""The lock between processes that write the same file: waited for briefly, never trusted to work.
+"""The lock between processes that write the same file: with a bounded wait, never trusted to work.
 
 filelock before 4.2.6 keeps a lock until the process ends when Ctrl-C strikes in the microseconds between
 taking it and noting that; others then save nothing new, and lose nothing.
@@ -10,14 +10,13 @@ import contextlib
 import errno
 import os
 import stat
-import threading
 import time
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoinv import lazy
+from autoinv import fork, lazy
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -28,7 +27,7 @@ _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class Lock(Enum):
-    """What became of the wish for a lock; true only when it is held."""
+    """The outcome of an attempt to lock; true only when the lock is held."""
 
     HELD = "held"
     BUSY = "busy"
@@ -46,26 +45,12 @@ _inherited: list[BaseFileLock] = []
 """A forked child's copies of locks that are not its own: dropping one may unlock it for the parent."""
 
 
-def _after_fork_in_child() -> None:
+def _keep_inherited() -> None:
     _inherited.extend(_stuck)
     _stuck.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-@contextlib.contextmanager
-def turn(lock: threading.Lock, wait_s: float) -> Iterator[float | None]:
-    """Hold a lock between threads in the block; yield the seconds left of the wait, None when it was not to be had."""
-    deadline_s = time.monotonic() + wait_s
-    if not lock.acquire(timeout=max(0.0, min(wait_s, threading.TIMEOUT_MAX))):
-        yield None
-        return
-    try:
-        yield deadline_s - time.monotonic()
-    finally:
-        lock.release()
+fork.in_child(_keep_inherited)
 
 
 @contextlib.contextmanager

@@ -1,17 +1,14 @@
-"""The pins file: the strategies that a person chose. No environment, thread count or layout changes them."""
+"""Pins: the strategies that the user chose. No environment, thread count or layout changes them."""
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
-from autoinv import errors
 from autoinv.problem import Problem
-from autoinv.store import locking, table
-from autoinv.store.decision import check_created, check_key, check_name
+from autoinv.store.checks import check_created, check_key, check_name
+from autoinv.store.table import Change, Kind, Table
 
 FILE_NAME = "pins-v1.json"
 SECTION = "pins"
@@ -26,6 +23,16 @@ def pin_key(problem: Problem) -> str:
     return problem.key.rsplit("/", 2)[0]
 
 
+def problem_of(key: str) -> Problem:
+    """Return one of the problems that a pin of this key holds for.
+
+    Raises:
+        ValueError: when the text is no pin's key.
+    """
+    operands = key.partition("/")[2].partition("/")[0].count(",") + 1
+    return Problem.parse(f"{key}/threads=1/{','.join(['contiguous'] * operands)}")
+
+
 def check_pin(key: str, entry: object) -> Pin:
     """Return the pin in an entry of the pins file.
 
@@ -34,8 +41,24 @@ def check_pin(key: str, entry: object) -> Pin:
     """
     if not isinstance(entry, dict):
         raise ValueError("it is no object")
-    Problem.parse(f"{check_key(key)}/threads=1/contiguous")
+    problem_of(check_key(key))
     return {"strategy": check_name(entry.get("strategy")), "created": check_created(entry.get("created"))}
+
+
+def _merged(stored: Pin | None, change: Change[Pin]) -> Pin | None:
+    """Return what the user chose last, whatever stands in the file."""
+    del stored
+    return change.value
+
+
+_KIND: Kind[Pin] = Kind(
+    SECTION,
+    "pin",
+    "Such pins are ignored, and dropped with the next change; pin anew what is missing.",
+    check_pin,
+    dict,
+    _merged,
+)
 
 
 class PinsFile:
@@ -44,29 +67,20 @@ class PinsFile:
     def __init__(self, folder: Path | None) -> None:
         """Prepare; no file is touched before something is asked."""
         self.path = None if folder is None else folder / FILE_NAME
-        self._file = None if self.path is None else table.JsonFile(self.path, SECTION, {})
-        self._snapshot: table.Snapshot | None = None
-        self._stored: Pins = {}
-        self._unsaved: dict[str, Pin | None] = {}
-        self._saving = threading.Lock()
+        self._table = Table(self.path, _KIND, {})
 
     def get(self, problem: Problem) -> str | None:
         """Return the strategy that this problem is pinned to; looks at the file when it changed."""
-        pin = self.entries().get(pin_key(problem))
+        pin = self._table.look().get(pin_key(problem))
         return None if pin is None else pin["strategy"]
 
     def all(self) -> dict[str, str]:
         """Return every pin: strategy by key, sorted."""
-        return {key: pin["strategy"] for key, pin in sorted(self.entries().items())}
+        return {key: pin["strategy"] for key, pin in self.entries().items()}
 
     def entries(self) -> Pins:
-        """Return every pin as it stands in the file."""
-        if self._file is not None and (self._snapshot is None or self._file.changed_since(self._snapshot)):
-            self._show(self._file.load(self._stored))
-        if not self._unsaved:
-            return self._stored
-        both = {**self._stored, **self._unsaved}
-        return {key: pin for key, pin in both.items() if pin is not None}
+        """Return every pin as it stands in the file, sorted by key."""
+        return self._table.look().all()
 
     def set(self, problem: Problem, strategy: str, wait_s: float) -> bool:
         """Pin a problem, at once in this process; False when it could not be saved.
@@ -75,71 +89,27 @@ class PinsFile:
             ValueError: when the name is no strategy's.
         """
         key, created = pin_key(problem), datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        pin = self.entries().get(key)
+        pin = self._table.look().get(key)
         if pin is None or pin["strategy"] != strategy:
             pin = {"strategy": check_name(strategy), "created": created}
         return self.change({key: pin}, wait_s)
 
     def remove(self, problem: Problem, wait_s: float) -> bool:
-        """Unpin a problem; return whether it was pinned. ``unsaved`` tells whether that lasts."""
+        """Unpin a problem; return whether it was pinned. ``unsaved`` says whether that lasts."""
         key = pin_key(problem)
-        pinned = key in self.entries()
-        if pinned:
+        is_pinned = self._table.look().get(key) is not None
+        if is_pinned:
             self.change({key: None}, wait_s)
-        return pinned
+        return is_pinned
 
     @property
     def unsaved(self) -> int:
         """How many changes could not be saved yet; they are tried again with the next one."""
-        return len(self._unsaved)
+        return self._table.unsaved
 
     def change(self, changes: Mapping[str, Pin | None], wait_s: float) -> bool:
         """Put pins, or remove them where None stands, in one go; False when that could not be saved."""
-        self._unsaved.update(changes)
-        if self._file is None:  # settings.cache_dir has said why
-            return False
-        with locking.turn(self._saving, wait_s) as left_s:
-            return left_s is not None and self._save(self._file, left_s)
-
-    def renew_lock(self) -> None:
-        """Replace the lock between threads: a forked child has not the thread that may hold it."""
-        self._saving = threading.Lock()
-
-    def _save(self, file: table.JsonFile, wait_s: float) -> bool:
-        changes = dict(self._unsaved)
-        snapshot = file.update(lambda entries: _changed(entries, changes, self.path), wait_s)
-        if snapshot is None:
-            return False
-        self._show(snapshot)
-        for key, pin in changes.items():
-            if key in self._unsaved and self._unsaved[key] is pin:
-                del self._unsaved[key]
-        return True
-
-    def _show(self, snapshot: table.Snapshot) -> None:
-        self._stored = _good(snapshot.entries, self.path)
-        self._snapshot = snapshot
-
-
-def _good(entries: table.Entries, path: Path | None) -> Pins:
-    good: Pins = {}
-    for key, entry in entries.items():
-        try:
-            good[key] = check_pin(key, entry)
-        except ValueError as error:
-            errors.warn_once(
-                "bad pin",
-                f"{path} holds a bad pin, {key[:80]!r}: {error}",
-                "Such pins are ignored, and dropped with the next change; pin anew what is missing.",
-            )
-    return good
-
-
-def _changed(
-    entries: table.Entries, changes: Mapping[str, Pin | None], path: Path | None
-) -> dict[str, object]:
-    both = {**_good(entries, path), **changes}
-    return {key: pin for key, pin in both.items() if pin is not None}
+        return self._table.change(lambda _: {key: Change(pin) for key, pin in changes.items()}, wait_s)
 
 
 _opened: dict[Path | None, PinsFile] = {}
@@ -148,12 +118,3 @@ _opened: dict[Path | None, PinsFile] = {}
 def opened_pins(folder: Path | None) -> PinsFile:
     """Return this process's one object for the pins in this folder."""
     return _opened.setdefault(folder, _opened.get(folder) or PinsFile(folder))
-
-
-def _after_fork_in_child() -> None:
-    for file in _opened.values():
-        file.renew_lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,16 +1,18 @@
-"""Operands to time and check on: random, of a problem's shape, dtype, device and strides.
+"""Operands to time and check on: random, of a problem's shapes, dtype, device and strides; and its slices.
 
-Never the caller's tensor, and never the global random state: a tuning must leave no trace.
+Never the caller's tensors, and never the global random state: a tuning must leave no trace.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
-from autoinv.problem import Shape
+from autoinv.operation import Operands, Operation, Strides
+from autoinv.problem import Problem, Shape
 
 _SEED = 0x1A2B3C
 _BLOCK = 1 << 16
@@ -20,14 +22,25 @@ _SMALL = 1 << 18
 _GAP = 16
 """A storage is narrowed when it is so many times its tensor and so many numbers large; gaps of a cache line stay."""
 _SLICE_WORK = 200_000
+"""Multiplications in a slice: even a slow strategy answers within a millisecond or so."""
 _SLICE_MOST = 64
 
 
-def random_operand(shape: Shape, stride: Sequence[int], dtype: torch.dtype, device: str) -> torch.Tensor:
+def random_operands(problem: Problem, strides: Strides) -> Operands:
+    """Return tensors of normal random numbers with these strides (in elements), or less sparse ones."""
+    return tuple(
+        random_operand(shape, stride, problem.dtype, problem.device, _SEED + position)
+        for position, (shape, stride) in enumerate(zip(problem.shapes, strides, strict=True))
+    )
+
+
+def random_operand(
+    shape: Shape, stride: Sequence[int], dtype: torch.dtype, device: str, seed: int = _SEED
+) -> torch.Tensor:
     """Return a tensor of normal random numbers with these strides (in elements), or less sparse ones."""
     stride = without_wide_gaps(shape, stride)
     span = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-    generator = torch.Generator(device=device).manual_seed(_SEED)
+    generator = torch.Generator(device=device).manual_seed(seed)
     storage = torch.empty(span, dtype=dtype, device=device)
     filled = min(span, _BLOCK - 1)  # odd, so that a copy does not begin at the same place in its matrix
     storage[:filled] = torch.randn(filled, dtype=dtype, device=device, generator=generator)
@@ -56,22 +69,41 @@ def without_wide_gaps(shape: Shape, stride: Sequence[int]) -> tuple[int, ...]:
     return tuple(narrowed)
 
 
+def dense_strides(problem: Problem) -> Strides:
+    """Return strides for the problem's layouts, an operand each, for tensors without gaps."""
+    return [
+        dense_stride(shape, layout) for shape, layout in zip(problem.shapes, problem.layouts, strict=True)
+    ]
+
+
 def dense_stride(shape: Shape, layout: str) -> tuple[int, ...]:
     """Return the strides of a tensor without gaps in this layout; strided stands for every other row."""
     stride = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
     if layout == "transposed":
         stride[-2], stride[-1] = 1, shape[-2]
+    elif layout == "expanded":
+        stride[:-2] = [0] * len(stride[:-2])
     elif layout == "strided":
         stride = [2 * step for step in stride]
     return tuple(stride)
 
 
-def fewer(shape: Shape) -> Shape:
-    """Return the shape with so few matrices that even a slow strategy answers within a millisecond or so."""
-    n = max(shape[-1], 1)
-    left = max(2, min(_SLICE_MOST, _SLICE_WORK // n**3))
+def sliced(operation: Operation, problem: Problem) -> Problem:
+    """Return the problem with few elements in its batch: one cut of the common batch, for all operands."""
+    most = max(2, min(_SLICE_MOST, _SLICE_WORK // max(operation.work(*problem.shapes), 1)))
+    batch = _fewer(operation.batch_shape(problem.shapes), most)
+    shapes = []
+    for shape, core in zip(problem.shapes, operation.core_dims(problem.shapes), strict=True):
+        own = len(shape) - core
+        cut = batch[len(batch) - own :]
+        shapes.append((*map(min, shape[:own], cut), *shape[own:]))
+    return replace(problem, shapes=tuple(shapes))
+
+
+def _fewer(batch: Shape, most: int) -> Shape:
+    """Return the batch cut to at most so many elements, the last dim first."""
     sizes = []
-    for size in reversed(shape[:-2]):
-        sizes.append(min(size, left))
-        left = max(1, left // max(sizes[-1], 1))
-    return (*reversed(sizes), *shape[-2:])
+    for size in reversed(batch):
+        sizes.append(min(size, most))
+        most = max(1, most // max(sizes[-1], 1))
+    return tuple(reversed(sizes))

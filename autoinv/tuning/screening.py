@@ -10,15 +10,15 @@ import torch
 from autoinv.operation import Operands, Operation
 from autoinv.problem import Problem
 from autoinv.strategy import Strategy
-from autoinv.tuning.operands import dense_stride
-from autoinv.tuning.timing import HOPELESS, Call, Stopwatch
+from autoinv.tuning.operands import dense_strides, random_operands, sliced
+from autoinv.tuning.timing import TOO_SLOW, Call, Stopwatch
 
-SHARE_OF_BUDGET = 0.5
+PART_OF_BUDGET = 0.5
 """How much of the budget the screening may take: the rest is for timing what it left."""
-DEAR_SHARE = 0.05
-"""A call on the slice that takes no more of what is left of the budget is always made twice."""
+EXPENSIVE_PART = 0.05
+"""A call on the slice that takes no larger part of what is left of the budget is always made twice."""
 CHEAP_S = 3e-4
-"""A call that takes no longer is timed however hopeless: a few rounds cost a millisecond, and people want to see it."""
+"""A call that takes no longer is timed however slow: a few rounds cost a millisecond, and users want to see it."""
 
 
 @dataclass
@@ -35,7 +35,9 @@ class Screened:
 
     def __post_init__(self) -> None:
         """Sort the table into candidates and those that do not support the problem."""
-        self.sliced = self.operation.sliced(self.problem)
+        self.sliced = sliced(self.operation, self.problem)
+        self.elements = self.operation.batch(self.problem)
+        self.sliced_elements = self.operation.batch(self.sliced)
         self.reference = self.operation.reference(self.problem)
         for strategy in self.operation.table:
             if strategy.supports(self.problem):
@@ -49,16 +51,21 @@ class Screened:
         return self.deadline_s - self.stopwatch.wall_s()
 
     @property
-    def calm(self) -> frozenset[str]:
-        """The names of the candidates that open no thread team."""
-        return frozenset(s.name for s in self.candidates if not s.opens_team(self.problem))
+    def single_threaded(self) -> frozenset[str]:
+        """The names of the candidates that open no thread team for this problem."""
+        return frozenset(s.name for s in self.candidates if not s.is_multithreaded(self.problem))
 
     @property
     def expected_s(self) -> dict[str, float]:
         """About how long a call on the whole problem takes, the most promising first."""
-        growth = self.problem.batch / max(self.sliced.batch, 1)
+        growth = self.elements / max(self.sliced_elements, 1)
         known = [s.name for s in self.candidates if s.name in self.slice_s]
         return {name: growth * self.slice_s[name] for name in sorted(known, key=self.slice_s.__getitem__)}
+
+    @property
+    def part(self) -> str:
+        """The slice in words."""
+        return f"{self.sliced_elements} of {self.elements} matrices"
 
     def reject(self, name: str, reason: str) -> None:
         """Take a candidate out, and keep the reason."""
@@ -68,64 +75,66 @@ class Screened:
 
 
 def screen(operation: Operation, problem: Problem, stopwatch: Stopwatch, deadline_s: float) -> Screened:
-    """Run every candidate on a slice: out goes what raises, is inaccurate, or is hopelessly slow."""
-    field_ = Screened(operation, problem, stopwatch, deadline_s)
-    if field_.left_s <= 0:
-        return field_
-    half_time_s = deadline_s - SHARE_OF_BUDGET * field_.left_s
-    strides = [dense_stride(shape, problem.layout) for shape in field_.sliced.shapes]
-    operands = operation.operands(field_.sliced, strides)
+    """Run every candidate on a slice: out goes what raises, is inaccurate, or is far too slow."""
+    state = Screened(operation, problem, stopwatch, deadline_s)
+    if state.left_s <= 0:
+        return state
+    half_time_s = deadline_s - PART_OF_BUDGET * state.left_s
+    operands = random_operands(state.sliced, dense_strides(state.sliced))
     results: dict[str, torch.Tensor] = {}
-    # The calm ones first: on a busy machine a single call that wakes a thread team may take all the time there is.
-    for strategy in sorted(field_.candidates, key=lambda s: s.opens_team(problem)):
+    # Single-threaded ones first: on a busy machine one call that wakes a thread team may take all the time there is.
+    for strategy in sorted(state.candidates, key=lambda s: s.is_multithreaded(problem)):
         if stopwatch.wall_s() >= half_time_s:
             break
-        _try(field_, strategy, operands, results)
-    _reject_inaccurate(field_, operands, results)
-    _drop_hopeless(field_)
-    return field_
+        _try(state, strategy, operands, results)
+    _reject_inaccurate(state, operands, results)
+    _reject_too_slow(state)
+    return state
 
 
-def _try(field_: Screened, strategy: Strategy, operands: Operands, results: dict[str, torch.Tensor]) -> None:
+def _try(state: Screened, strategy: Strategy, operands: Operands, results: dict[str, torch.Tensor]) -> None:
     """Run a candidate on the slice, once or twice, and keep its result."""
     try:
-        run = strategy.bind(field_.sliced)
+        run = strategy.bind(state.sliced)
 
         def call() -> None:
             results[strategy.name] = run(*operands)
 
-        first_s = field_.stopwatch.seconds(call, 1)
-        best_s = min(field_.slice_s.values(), default=first_s)
-        # Once more, because the first call pays for warming up and may have been interrupted; not where it is dear.
-        again = first_s < field_.left_s and first_s <= max(2 * HOPELESS * best_s, DEAR_SHARE * field_.left_s)
-        field_.slice_s[strategy.name] = min(first_s, field_.stopwatch.seconds(call, 1)) if again else first_s
+        first_s = state.stopwatch.seconds(call, 1)
+        best_s = min(state.slice_s.values(), default=first_s)
+        # Once more, as the first call pays for warming up and may have been interrupted; not where it is expensive.
+        again = first_s < state.left_s and first_s <= max(
+            2 * TOO_SLOW * best_s, EXPENSIVE_PART * state.left_s
+        )
+        state.slice_s[strategy.name] = min(first_s, state.stopwatch.seconds(call, 1)) if again else first_s
     except Exception as error:  # a candidate may fail in any way; the others still answer
-        field_.reject(strategy.name, raised(error))
+        state.reject(strategy.name, raised(error))
 
 
-def _reject_inaccurate(field_: Screened, operands: Operands, results: dict[str, torch.Tensor]) -> None:
+def _reject_inaccurate(state: Screened, operands: Operands, results: dict[str, torch.Tensor]) -> None:
     """Reject those whose result is worse than the reference's; without time for the reference, none is."""
-    expected = results.get(field_.reference.name)
+    expected = results.get(state.reference.name)
     if expected is None:
         return
-    for name in list(field_.slice_s):
-        reason = field_.operation.reject_reason(operands, results[name], expected)
-        if reason and name != field_.reference.name:
-            field_.reject(name, reason)
+    for name in list(state.slice_s):
+        reason = state.operation.reject_reason(operands, results[name], expected)
+        if reason and name != state.reference.name:
+            state.reject(name, reason)
 
 
-def _drop_hopeless(field_: Screened) -> None:
+def _reject_too_slow(state: Screened) -> None:
     """Reject those whose least possible time on the whole is far above another's most."""
-    expected_s = field_.expected_s
+    expected_s = state.expected_s
     most_s = min(expected_s.values(), default=0.0)
-    for strategy in list(field_.candidates):
-        if strategy is field_.reference or strategy.name not in expected_s:
+    for strategy in list(state.candidates):
+        if strategy is state.reference or strategy.name not in expected_s:
             continue
-        slow = strategy.may_be_slow(field_.problem)
-        least_s = expected_s[strategy.name] if slow else field_.slice_s[strategy.name]
-        if least_s > max(HOPELESS * most_s, CHEAP_S):
-            where = f"{field_.sliced.batch} of {field_.problem.batch} matrices"
-            field_.reject(strategy.name, f"screened out, {least_s / most_s:.0f} times the fastest on {where}")
+        slow = strategy.may_be_slow(state.problem)
+        least_s = expected_s[strategy.name] if slow else state.slice_s[strategy.name]
+        if least_s > max(TOO_SLOW * most_s, CHEAP_S):
+            state.reject(
+                strategy.name, f"screened out, {least_s / most_s:.0f} times the fastest on {state.part}"
+            )
 
 
 def raised(error: Exception) -> str:

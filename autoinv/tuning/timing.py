@@ -20,16 +20,16 @@ ROUND_PART_S = 1e-4
 """How long one candidate runs in one round: long enough that the clock's own 50 ns do not count."""
 LEAST_S = 1e-9
 """No call takes less: a clock that stood still, or went back, measured nothing."""
-QUIET_SHARE = 0.9
-"""Share of the processor under which the thread was disturbed: idle 0.96 to 1.00, busy 0.31 to 0.96."""
+UNCONTENDED_CPU_SHARE = 0.9
+"""Share of the processor under which a tuning counts as contended: idle 0.96 to 1.00, busy 0.31 to 0.96."""
 QUICK_S = 5e-4
 QUICK_REPEATS = 3
 """A call quicker than this is made once untimed and so many times timed in each round."""
 CLEAR_LEAD = 2.0
 """A candidate this many times as fast as every other leads clearly ..."""
 CLEAR_ROUNDS = 3
-"""... and wins after this many quiet rounds running."""
-HOPELESS = 4.0
+"""... and wins after this many uncontended rounds running."""
+TOO_SLOW = 4.0
 """A candidate this many times slower than the fastest is timed no further."""
 
 
@@ -44,7 +44,7 @@ class Stopwatch:
         """Return processor seconds that this thread used."""
         return time.thread_time()
 
-    def share(self, wall_s: float, thread_s: float) -> float:
+    def cpu_share(self, wall_s: float, thread_s: float) -> float:
         """Return the share of the processor that the thread got, 1.0 where the clock cannot tell."""
         resolution_s = time.get_clock_info("thread_time").resolution
         return 1.0 if wall_s < 20 * resolution_s else thread_s / wall_s
@@ -63,7 +63,7 @@ class CudaStopwatch(Stopwatch):
     def __init__(self, device: str) -> None:
         self._device = torch.device(device)
 
-    def share(self, wall_s: float, thread_s: float) -> float:
+    def cpu_share(self, wall_s: float, thread_s: float) -> float:
         """Return 1.0: while the thread waits for the GPU, its processor time says nothing."""
         del wall_s, thread_s
         return 1.0
@@ -91,7 +91,7 @@ class Race:
     rounds: dict[str, list[float]]
     complete: bool = False
     estimated: bool = False
-    shares: list[float] = field(default_factory=list)
+    cpu_shares: list[float] = field(default_factory=list)
 
     @property
     def count(self) -> int:
@@ -134,7 +134,7 @@ def race(
                 calls[name]()  # a hot loop finds its data in the cache, and its helpers awake
             result.rounds[name].append(stopwatch.seconds(calls[name], repeats[name]))
         wall_s, thread_s = stopwatch.wall_s() - wall_s, stopwatch.thread_s() - thread_s
-        result.shares.append(stopwatch.share(wall_s, thread_s))
+        result.cpu_shares.append(stopwatch.cpu_share(wall_s, thread_s))
         before, leader = leader, _clear_leader(result, running)
         leads = leads + 1 if leader and leader == before else int(bool(leader))
         if leads >= CLEAR_ROUNDS or len(running) == 1:
@@ -146,13 +146,13 @@ def race(
 
 
 def _clear_leader(result: Race, running: Sequence[str]) -> str:
-    """Return who led clearly in the newest round, or nothing when nobody did or the round was disturbed."""
+    """Return who led clearly in the newest round, or nothing when none did or the round was contended."""
     first, *others = sorted(running, key=lambda name: result.rounds[name][-1])
     clear = all(result.rounds[name][-1] >= CLEAR_LEAD * result.rounds[first][-1] for name in others[:1])
-    return first if clear and result.shares[-1] >= QUIET_SHARE else ""
+    return first if clear and result.cpu_shares[-1] >= UNCONTENDED_CPU_SHARE else ""
 
 
 def _still_in(result: Race, running: Sequence[str]) -> list[str]:
-    """Drop what is hopeless: a candidate whose best round is many times the leader's median."""
+    """Drop what is too slow: a candidate whose best round is many times the leader's median."""
     leader_s = min(statistics.median(result.rounds[name]) for name in running)
-    return [name for name in running if min(result.rounds[name]) <= HOPELESS * leader_s]
+    return [name for name in running if min(result.rounds[name]) <= TOO_SLOW * leader_s]

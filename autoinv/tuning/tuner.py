@@ -12,8 +12,9 @@ from autoinv.operation import Operation, Strides
 from autoinv.problem import Problem
 from autoinv.store.decisions import Decision
 from autoinv.tuning.choice import choose, holds
+from autoinv.tuning.operands import random_operands
 from autoinv.tuning.screening import Screened, bound, raised, screen
-from autoinv.tuning.timing import QUIET_SHARE, Call, CudaStopwatch, Race, Stopwatch, race
+from autoinv.tuning.timing import UNCONTENDED_CPU_SHARE, Call, CudaStopwatch, Race, Stopwatch, race
 
 MOST_ROUNDS = 24
 FILLED_BYTES_A_S = 2e9
@@ -41,19 +42,20 @@ def tune(
     """
     stopwatch = stopwatch or stopwatch_for(problem.device)
     began_s, began_thread_s = stopwatch.wall_s(), stopwatch.thread_s()
-    with _undisturbed(problem):
+    with _plain_state(problem):
         screened = screen(operation, problem, stopwatch, began_s + budget_s)
         result = _time(screened, strides)
-    share = stopwatch.share(stopwatch.wall_s() - began_s, stopwatch.thread_s() - began_thread_s)
+    cpu_share = stopwatch.cpu_share(stopwatch.wall_s() - began_s, stopwatch.thread_s() - began_thread_s)
     if not any(result.rounds.values()):
         return None
-    contended = share < QUIET_SHARE
-    chosen, seconds = choose(result.rounds, screened.reference.name, screened.calm, share)
-    if again is not None and holds(again.strategy, chosen, seconds, screened.calm):
+    contended = cpu_share < UNCONTENDED_CPU_SHARE
+    chosen, seconds = choose(result.rounds, screened.reference.name, screened.single_threaded, cpu_share)
+    if again is not None and holds(again.strategy, chosen, seconds, screened.single_threaded):
         chosen = again.strategy
     if result.estimated:  # good enough to choose by, not to be shown as a measurement
-        few = f"{screened.sliced.batch} of {problem.batch} matrices"
-        screened.rejected |= {s: f"only seen on {few}: {screened.slice_s[s] * 1e6:.3g} us" for s in seconds}
+        screened.rejected |= {
+            s: f"only seen on {screened.part}: {screened.slice_s[s] * 1e6:.3g} us" for s in seconds
+        }
         seconds = {}
     for strategy in screened.candidates:
         if strategy.name not in seconds:
@@ -72,7 +74,7 @@ def tune(
 
 
 @contextmanager
-def _undisturbed(problem: Problem) -> Iterator[None]:
+def _plain_state(problem: Problem) -> Iterator[None]:
     """Take the caller's gradients and autocast off for this thread, so that they are not timed too."""
     with torch.no_grad(), torch.autocast(problem.device.partition(":")[0], enabled=False):
         yield
@@ -85,7 +87,7 @@ def _time(screened: Screened, strides: Strides) -> Race:
     filling_s = screened.problem.numel * screened.problem.dtype.itemsize / FILLED_BYTES_A_S
     if not expected_s or screened.left_s <= filling_s + min(expected_s.values()):
         return slices_only
-    operands = screened.operation.operands(screened.problem, strides)
+    operands = random_operands(screened.problem, strides)
     calls: dict[str, Call] = {}
     first_s: dict[str, float] = {}
     for strategy in sorted(screened.candidates, key=lambda s: expected_s.get(s.name, 0.0)):

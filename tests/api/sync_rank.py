@@ -15,17 +15,17 @@ from autoinv.tuning.timing import Stopwatch
 
 SHAPES = [(batch, n, n) for batch in (5, 100) for n in (2, 3, 4)]
 NEIGHBOUR = (6, 3, 3)
-"""Nobody tuned it, but everybody tuned one like it."""
+"""No rank tuned it, but every rank tuned a neighbour of it."""
 
 
 class NoisyStopwatch(Stopwatch):
-    """Every rank has another idea of how long each call takes, all within four times of each other."""
+    """Each rank measures other times for the same calls, all within about three times of each other."""
 
     def __init__(self, rank: int) -> None:
         self._random = random.Random(rank)
         self._times: dict[int, tuple[object, float]] = {}
 
-    def share(self, wall_s: float, thread_s: float) -> float:
+    def cpu_share(self, wall_s: float, thread_s: float) -> float:
         return 1.0
 
     def seconds(self, call, repeats: int) -> float:
@@ -53,7 +53,7 @@ def agree(rank: int) -> dict[str, object]:
     before = choices()
     count = autoinv.sync()
     after = choices()
-    autoinv.tuning.tuner.tune = None  # none of it is timed again
+    autoinv.tuning.tuner.tune = None  # a further tuning would raise
     again = choices()
     source = autoinv.explain(torch.empty(5, 3, 3)).source
     autoinv.pin((5, 3, 3), "vmap")
@@ -78,18 +78,18 @@ def miss(rank: int) -> dict[str, object]:
     try:
         autoinv.sync(timeout_s=0.5)
     except TimeoutError as error:
-        said: object = str(error)
+        message: object = str(error)
     else:
-        said = None
+        message = None
     waited_s = time.monotonic() - started_s
     if rank == 0:
         dist.distributed_c10d._get_default_store().set("rank 0 gave up", "1")
-    return {"said": said, "waited_s": waited_s, "then": autoinv.sync()}
+    return {"message": message, "waited_s": waited_s, "then": autoinv.sync()}
 
 
 if __name__ == "__main__":
     rank, world, place = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=world)
     print(json.dumps({"missed": miss(rank), "agreed": agree(rank)}), flush=True)
-    dist.barrier()  # rank 0 stays until all have read what it said
+    dist.barrier()  # rank 0 stays until all have read its result
     dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""What explain says, in its fields and in words, and that it is what really runs."""
+"""What explain returns, as fields and as text, and that it is what really runs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 
 import autoinv
 from autoinv import errors
-from autoinv.api.report import Explanation, format_seconds
+from autoinv.api.explaining import Explanation, format_seconds
 from autoinv.errors import AutoinvWarning
-from autoinv.ops.inv.operation import DISPATCHER
-from autoinv.store.decision import from_entry
+from autoinv.ops.inv import CALL
+from autoinv.store.decisions import from_entry
 
 
-def test_explain_says_the_chosen_one_the_times_and_the_reasons():
+def test_explain_shows_the_chosen_strategy_the_times_and_the_reasons():
     autoinv.warm((6, 3, 3), budget=1.0)
     explanation = autoinv.explain(torch.zeros(6, 3, 3))
     text = str(explanation)
@@ -31,7 +31,7 @@ def test_explain_says_the_chosen_one_the_times_and_the_reasons():
 @pytest.mark.parametrize(
     "A", [torch.zeros(2, 3, 3, dtype=torch.int64), torch.zeros(3, 4), torch.zeros(0, 3, 3)]
 )
-def test_explain_of_what_pytorch_answers_itself_says_so(A):
+def test_explain_says_where_pytorch_answers_itself(A):
     assert (autoinv.explain(A).source, autoinv.explain(A).strategy) == ("reference", "batched")
     assert "PyTorch's own call" in str(autoinv.explain(A))
 
@@ -55,7 +55,7 @@ def test_explain_leaves_to_pytorch_what_inv_leaves_to_it(kind):
     assert "PyTorch's own call" in autoinv.explain(A).why
 
 
-def test_more_dims_than_pytorch_computes_on_are_left_to_it_without_a_word():
+def test_more_dims_than_pytorch_computes_on_are_left_to_it_without_a_warning():
     A = torch.eye(3).reshape([1] * 63 + [3, 3])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -63,7 +63,7 @@ def test_more_dims_than_pytorch_computes_on_are_left_to_it_without_a_word():
     assert errors.last_warning() is None
 
 
-def test_explain_of_a_parameter_is_that_of_its_values():
+def test_explain_treats_a_parameter_as_its_tensor():
     autoinv.pin((2, 3, 3), "loop")
     assert autoinv.explain(torch.nn.Parameter(torch.zeros(2, 3, 3))).strategy == "loop"
 
@@ -77,7 +77,7 @@ def test_explain_takes_the_tensor_that_inv_takes(operands):
 def test_explain_says_that_pytorch_answers_a_shape_after_its_strategy_raised(monkeypatch):
     A = torch.eye(3).repeat(5, 1, 1)
     autoinv.pin((5, 3, 3), "loop")
-    loop = type(DISPATCHER.operation.strategy("loop"))
+    loop = type(CALL.dispatcher.operation.strategy("loop"))
     monkeypatch.setattr(loop, "bind", lambda self, problem: lambda A, out=None: 1 / 0)
     assert autoinv.explain(A).strategy == "loop"
     with pytest.warns(AutoinvWarning, match="ZeroDivisionError"):
@@ -89,7 +89,7 @@ def test_explain_says_that_pytorch_answers_a_shape_after_its_strategy_raised(mon
     assert autoinv.explain(A).strategy == "loop"
 
 
-def test_explain_of_an_expanded_batch_explains_the_different_matrices_that_run():
+def test_explain_of_an_expanded_batch_is_about_the_distinct_matrices():
     A = torch.eye(3).expand(1000, 3, 3)
     autoinv.pin((1, 3, 3), "loop")
     explanation = autoinv.explain(A)
@@ -97,9 +97,9 @@ def test_explain_of_an_expanded_batch_explains_the_different_matrices_that_run()
     assert any("expanded from 1x3x3" in note for note in explanation.notes)
 
 
-def test_a_pin_of_the_whole_shape_of_an_expanded_batch_holds(monkeypatch):
+def test_a_pin_of_the_whole_expanded_shape_holds(monkeypatch):
     seen = []
-    loop = type(DISPATCHER.operation.strategy("loop"))
+    loop = type(CALL.dispatcher.operation.strategy("loop"))
     bind = loop.bind
     monkeypatch.setattr(
         loop, "bind", lambda self, problem: (seen.append(problem.shape), bind(self, problem))[1]
@@ -118,7 +118,7 @@ def test_a_pin_of_the_whole_shape_of_an_expanded_batch_holds(monkeypatch):
     ("seconds", "text"),
     [(2.3e-6, "2.3 us"), (1.5, "1.5 s"), (3.999e-3, "4 ms"), (1.2345e-7, "123 ns"), (0.0, "0 ns")],
 )
-def test_times_are_written_with_the_unit_that_suits_them(seconds, text):
+def test_times_are_written_in_a_fitting_unit(seconds, text):
     assert format_seconds(seconds) == text
 
 
@@ -126,10 +126,19 @@ def test_an_explanation_without_times_is_one_line():
     assert str(Explanation(None, "batched", "reference", "why", "batched")) == "this input: batched (why)"
 
 
-def test_a_time_of_nothing_is_shown_without_a_ratio_and_not_loaded():
+def test_a_time_of_zero_is_shown_without_a_ratio_and_not_loaded():
     text = str(Explanation(None, "native", "file", "why", "batched", {"native": 0.0, "batched": 1e-6}))
     assert "native         0 ns  <- chosen" in text
     decision = autoinv.warm((6, 3, 3), budget=1.0)[0]
     entry = {**decision.entry(), "seconds": {"native": 0}}
     with pytest.raises(ValueError, match="the time of native is no number of seconds"):
         from_entry(decision.problem.key, entry)
+
+
+def test_a_strategy_setting_counts_for_more_than_the_pin_of_an_expanded_batch():
+    A = torch.eye(3).expand(5, 3, 3)
+    autoinv.pin((5, 3, 3), "loop")
+    assert autoinv.explain(A).problem.shape == (5, 3, 3)
+    with autoinv.using(strategy="closed_form"):
+        explained = autoinv.explain(A)
+    assert (explained.strategy, explained.problem.shape) == ("closed_form", (1, 3, 3))

@@ -15,13 +15,15 @@ if not dist.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
 
-def meet(count: int, judge=sum, *, absent: tuple[int, ...] = (), timeout_s: float = 10.0, store=None) -> list:
-    """What each rank gets, ranks being threads: the verdict, or the error."""
+def meet(
+    count: int, reduce=sum, *, absent: tuple[int, ...] = (), timeout_s: float = 10.0, store=None
+) -> list:
+    """What each rank gets, ranks being threads: the result, or the error."""
     store = store or dist.HashStore()
 
     def one(rank: int):
         try:
-            return Meeting(store, "test", tuple(range(10, 10 + count)), rank).hold(rank, judge, timeout_s)
+            return Meeting(store, "test", tuple(range(10, 10 + count)), rank).hold(rank, reduce, timeout_s)
         except LateError as error:
             return error.ranks
 
@@ -29,7 +31,7 @@ def meet(count: int, judge=sum, *, absent: tuple[int, ...] = (), timeout_s: floa
         return list(pool.map(one, [rank for rank in range(count) if rank not in absent]))
 
 
-def test_all_ranks_get_rank_0s_verdict_on_what_all_said():
+def test_all_ranks_get_the_result_that_rank_0_reduced():
     assert meet(5) == [10] * 5
 
 
@@ -39,13 +41,13 @@ def test_ranks_meet_again_and_the_store_does_not_grow():
     assert len(set(sizes[1:])) == 1
 
 
-def test_a_verdict_of_many_chunks_arrives_whole(monkeypatch):
+def test_a_result_of_many_chunks_arrives_whole(monkeypatch):
     monkeypatch.setattr(_meeting, "_CHUNK_CHARACTERS", 7)
-    verdict = {"decisions": {str(i): [i, "é"] for i in range(50)}}
-    assert meet(3, lambda said: verdict) == [verdict] * 3
+    result = {"decisions": {str(i): [i, "é"] for i in range(50)}}
+    assert meet(3, lambda values: result) == [result] * 3
 
 
-def test_every_rank_that_came_hears_who_was_late():
+def test_every_rank_that_came_learns_which_ranks_were_late():
     assert meet(4, absent=(1, 3), timeout_s=0.2) == [(11, 13), (11, 13)]
 
 
@@ -54,7 +56,7 @@ def test_a_missing_rank_0_is_a_timeout_too(monkeypatch):
     assert meet(3, absent=(0,), timeout_s=0.2) == [(10,), (10,)]
 
 
-def test_groups_do_not_hear_each_other():
+def test_groups_do_not_read_each_others_messages():
     store = dist.HashStore()
     results: dict[tuple[int, ...], object] = {}
 

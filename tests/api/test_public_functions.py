@@ -13,11 +13,11 @@ import torch
 import autoinv
 from autoinv.api import problem_of
 from autoinv.errors import AutoinvWarning
-from autoinv.ops.inv.operation import DISPATCHER
+from autoinv.ops.inv import CALL
 from autoinv.planning import planner
 from autoinv.problem import format_shape
 
-PUBLIC = [name for name in autoinv.__all__ if not name.startswith("__")]
+PUBLIC = [name for name in autoinv.__all__ if inspect.isfunction(getattr(autoinv, name))]
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -32,13 +32,13 @@ def test_every_public_function_has_an_example_that_runs(name):
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_every_public_function_says_what_it_raises_or_is_a_plain_switch(name):
+def test_every_public_function_documents_what_it_raises(name):
     text = inspect.getdoc(getattr(autoinv, name))
     assert text
     assert "Raises:" in text or name in {"on_decision", "patched"}
 
 
-def test_warm_tunes_each_shape_and_knows_it_afterwards():
+def test_warm_tunes_each_shape_and_remembers_it():
     decisions = autoinv.warm((7, 3, 3), "4x5x2x2", dtype="float64", budget=1.0)
     assert [format_shape(d.problem.shape) for d in decisions] == ["7x3x3", "4x5x2x2"]
     for decision in decisions:
@@ -76,7 +76,7 @@ def test_warm_tunes_each_shape_and_knows_it_afterwards():
         ((1,) * 63 + (3, 3), {}, "64 dims"),
     ],
 )
-def test_warm_refuses_what_cannot_be_in_one_sentence(shape, options, text):
+def test_warm_refuses_an_impossible_problem_in_one_sentence(shape, options, text):
     with pytest.raises(ValueError, match=text):
         autoinv.warm(shape, **options)
 
@@ -91,21 +91,21 @@ def test_a_shape_is_a_tuple_of_whole_numbers_or_a_text(function, shapes):
             autoinv.forget(shapes[0] if shapes[0] is not None else 3)
 
 
-def test_warm_says_which_shapes_it_could_not_tune_and_why():
+def test_warm_warns_which_shapes_it_could_not_tune_and_why():
     planner._one_tuning.acquire()
     try:
-        with pytest.warns(AutoinvWarning, match="12x3x3.*13x3x3.*another thread is tuning") as told:
+        with pytest.warns(AutoinvWarning, match="12x3x3.*13x3x3.*another thread is tuning") as warned:
             assert autoinv.warm((12, 3, 3), (13, 3, 3), budget=0.01) == []
         with pytest.warns(AutoinvWarning, match="14x3x3"):
             assert autoinv.warm((14, 3, 3), budget=0.01) == []
     finally:
         planner._one_tuning.release()
-    assert len(told) == 1
+    assert len(warned) == 1
     with pytest.warns(AutoinvWarning, match="15x3x3.*the budget allows no timing"):
         assert autoinv.warm((15, 3, 3), budget=0) == []
 
 
-def test_a_device_may_be_written_with_an_index_that_its_tensors_do_not_show():
+def test_the_cpu_may_be_written_with_an_index():
     assert torch.zeros(1, device="cpu:0").device == torch.device("cpu")
     assert problem_of((4, 3, 3), device="cpu:0") == problem_of((4, 3, 3), device=torch.device("cpu"))
     assert [d.problem.device for d in autoinv.warm((4, 3, 3), device="cpu:0", budget=1.0)] == ["cpu"]
@@ -120,22 +120,22 @@ def test_warm_refuses_to_time_where_the_mode_forbids_it():
         autoinv.warm((3, 3))
 
 
-def test_forget_of_one_shape_leaves_what_was_tuned_of_the_others():
+def test_forgetting_one_shape_keeps_the_decisions_of_the_others():
     autoinv.warm((6, 3, 3), (90, 3, 3), budget=1.0)
     autoinv.forget((6, 3, 3))
     assert autoinv.explain(torch.zeros(6, 3, 3)).source == "reference"
     assert autoinv.explain(torch.zeros(90, 3, 3)).source == "tuned"
-    assert sum(DISPATCHER.planner._buckets.values()) == 1
+    assert sum(CALL.dispatcher.planner._tunings.values()) == 1
 
 
 @pytest.mark.parametrize("options", [{"device": "abacus"}, {"dtype": "float99"}, {"dtype": torch.int8}])
-def test_forget_refuses_what_cannot_be_in_one_sentence(options):
+def test_forget_refuses_an_unknown_device_or_dtype_in_one_sentence(options):
     (value,) = options.values()
     with pytest.raises(ValueError, match=str(value).removeprefix("torch.")):
         autoinv.forget(**options)
 
 
-def test_forget_forgets_what_it_is_told_to_and_nothing_else(private_cache_dir):
+def test_forget_removes_the_named_decisions_alone(private_cache_dir):
     autoinv.warm((6, 3, 3), (9, 3, 3), dtype="float32", budget=1.0)
     autoinv.warm((6, 3, 3), dtype="float64", budget=1.0)
     assert autoinv.forget((6, 3, 3), dtype=torch.float64) == 1
@@ -147,7 +147,7 @@ def test_forget_forgets_what_it_is_told_to_and_nothing_else(private_cache_dir):
     assert autoinv.explain(torch.zeros(9, 3, 3)).source == "reference"
 
 
-def test_a_pin_names_a_strategy_that_there_is_and_that_supports_the_shape():
+def test_a_pin_needs_an_existing_strategy_that_supports_the_shape():
     with pytest.raises(ValueError, match="no strategy 'quick'"):
         autoinv.pin((4, 3, 3), "quick")
     with pytest.raises(ValueError, match="closed_form does not support"):

@@ -1,4 +1,4 @@
-"""Ranks that choose alike, by torch's own process groups and stores."""
+"""Ranks that choose the same strategies, by torch's own process groups and stores."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _no_agreement():
 
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory) -> list[dict]:
-    """What two processes with cache dirs and timers of their own say, after all that sync_rank.py does."""
+    """What two processes with cache dirs and timers of their own print after all that sync_rank.py does."""
     folder = tmp_path_factory.mktemp("ranks")
     script = Path(__file__).with_name("sync_rank.py")
     one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "AUTOINV_BUDGET": "20"}
@@ -47,24 +47,24 @@ def two_ranks(tmp_path_factory) -> list[dict]:
         for rank in range(2)
     ]
     try:
-        said = [rank.communicate(timeout=120) for rank in processes]
+        printed = [rank.communicate(timeout=120) for rank in processes]
     finally:
         for rank in processes:
             rank.kill()
-    assert [rank.returncode for rank in processes] == [0, 0], said
-    return [json.loads(out) for out, _ in said]
+    assert [rank.returncode for rank in processes] == [0, 0], printed
+    return [json.loads(out) for out, _ in printed]
 
 
-def test_two_ranks_with_noisy_timers_choose_alike_after_sync(two_ranks):
+def test_two_ranks_with_noisy_timers_choose_the_same_after_sync(two_ranks):
     first, second = (rank["agreed"] for rank in two_ranks)
-    assert first["before"] != second["before"], "the timers are too much alike to prove anything"
+    assert first["before"] != second["before"], "the timers differ too little to prove anything"
     assert first["after"] == second["after"] == first["before"]
     assert first["again"] == second["again"] == first["before"]
     assert first["count"] == second["count"] == 5  # the sixth is pinned, the seventh is a neighbour
     assert (first["source"], second["source"]) == ("sync", "sync")
 
 
-def test_rank_0s_pins_hold_on_every_rank_and_a_later_pin_counts_for_more(two_ranks):
+def test_rank_0s_pins_hold_on_every_rank_and_a_later_pin_overrides_them(two_ranks):
     first, second = (rank["agreed"] for rank in two_ranks)
     assert (first["after"]["100x4x4"], second["after"]["100x4x4"]) == ("loop", "loop")
     assert (first["pinned"], second["pinned"]) == ("vmap", "vmap")
@@ -73,8 +73,8 @@ def test_rank_0s_pins_hold_on_every_rank_and_a_later_pin_counts_for_more(two_ran
 
 def test_a_missing_rank_is_a_timeout_that_names_it_and_the_next_sync_works(two_ranks):
     first, second = (rank["missed"] for rank in two_ranks)
-    assert first["said"].startswith("sync gave up after 0.5 s: rank 1 had not called it by then.")
-    assert second["said"] == first["said"]
+    assert first["message"].startswith("sync gave up after 0.5 s: rank 1 had not called it by then.")
+    assert second["message"] == first["message"]
     assert 0.5 <= first["waited_s"] < 20
     assert (first["then"], second["then"]) == (0, 0)
 
@@ -85,31 +85,31 @@ def test_a_missing_rank_is_a_timeout_that_names_it_and_the_next_sync_works(two_r
 def test_ranks_that_differ_are_refused_with_what_differs(kind, name, value):
     own = {"cpu": {"torch": "2.6", "threads": 2}, "cuda": {"gpu": "one"}}
     other = {**own, kind: {**own[kind], name: value}}
-    verdict = distributed._judge([own, own, other])
-    said = f"sync refused: {name} is {value!r} on rank 2 and {own[kind][name]!r} on rank 0,"
-    assert verdict["unlike"].startswith(said)
+    result = distributed._compare([own, own, other])
+    message = f"sync refused: {name} is {value!r} on rank 2 and {own[kind][name]!r} on rank 0,"
+    assert result["unlike"].startswith(message)
 
 
-def test_a_rank_without_a_gpu_and_one_with_agree_on_the_processor():
+def test_a_rank_without_a_gpu_agrees_with_one_that_has_a_gpu():
     own = {"cpu": {"torch": "2.6", "threads": 2}}
-    assert "unlike" not in distributed._judge([own, {**own, "cuda": {"gpu": "one"}}])
+    assert "unlike" not in distributed._compare([own, {**own, "cuda": {"gpu": "one"}}])
 
 
 def test_a_refusal_is_raised_and_nothing_is_adopted(alone, monkeypatch):
-    monkeypatch.setattr(distributed, "_judge", lambda said: {"unlike": "sync refused: they differ"})
+    monkeypatch.setattr(distributed, "_compare", lambda values: {"unlike": "sync refused: they differ"})
     agreement.adopt([decision(80)], {})
     with pytest.raises(RuntimeError, match="sync refused: they differ"):
         autoinv.sync()
     assert agreement.decision_of(problem(80)) is not None
 
 
-def test_without_a_process_group_it_says_what_to_call():
+def test_sync_without_a_process_group_names_the_call_that_is_missing():
     with pytest.raises(RuntimeError, match=r"call torch\.distributed\.init_process_group first"):
         autoinv.sync()
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("inf"), float("nan")])
-def test_a_timeout_that_is_none_is_refused(timeout_s):
+def test_an_invalid_timeout_is_refused(timeout_s):
     with pytest.raises(ValueError, match="timeout_s is a positive number of seconds"):
         autoinv.sync(timeout_s=timeout_s)
 
@@ -146,10 +146,10 @@ def test_a_decision_for_rank_0s_gpu_holds_on_every_rank_s_gpu():
     assert agreement.decision_of(on("cuda:3")).strategy == "closed_form"
     assert agreement.pin_of(replace(on("cuda:1"), shapes=((5, 3, 3),))) == "bmm"
     assert agreement.decision_of(on("cpu")) is None
-    assert [d.problem.device for d in agreement.neighbours_of(on("cuda:1", 81))] == ["cuda:0"]
+    assert [d.problem.device for d in agreement.neighbours_of(on("cuda:1", 81), (2,))] == ["cuda:0"]
 
 
-def test_what_is_dropped_no_longer_holds():
+def test_a_dropped_agreement_no_longer_holds():
     agreement.adopt([decision(80), decision(81)], {"inv/80x3x3/float64/cpu": "bmm"})
     agreement.drop_like(problem(80, threads=7))
     assert agreement.pin_of(problem(80)) is None
@@ -157,7 +157,7 @@ def test_what_is_dropped_no_longer_holds():
     assert agreement.decision_of(problem(81)) is not None
 
 
-def test_forget_gives_up_the_agreement():
+def test_forget_drops_the_agreement():
     agreement.adopt([decision(80)], {})
     autoinv.forget("80x3x3")
     assert agreement.decision_of(problem(80)) is None

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from nothing_learnt import nothing_learnt
+from nothing_timed_or_stored import nothing_timed_or_stored
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -61,7 +61,7 @@ def test_a_compiled_call_has_the_gradient_of_the_eager_one(dtype):
     torch.testing.assert_close(A.grad, B.grad)
 
 
-def test_inductor_gives_what_eager_gives_also_backward():
+def test_inductor_gives_what_eager_gives_forward_and_backward():
     A, B = matrices(80, 3, 3).requires_grad_(), matrices(80, 3, 3).requires_grad_()
     f = torch.compile(lambda A: (autoinv.inv(A) * 2).pow(2).sum(), fullgraph=True, backend="inductor")
     f(A).backward()
@@ -143,7 +143,7 @@ def test_a_compiled_dual_tensor_keeps_its_tangent():
     torch.testing.assert_close(compiled(tangent(autoinv.inv))(A, dA), tangent(torch.linalg.inv)(A, dA))
 
 
-def test_a_plain_compiled_call_is_the_op_and_a_transformed_one_torchs():
+def test_an_untransformed_compiled_call_is_the_op_and_a_transformed_one_torchs():
     graphs = []
 
     def backend(graph, inputs):
@@ -197,7 +197,7 @@ def test_make_fx_records_one_op():
 
 
 @pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
-def test_make_fx_records_one_op_in_every_mode_also_under_a_gradient(mode):
+def test_make_fx_records_one_op_in_every_mode_and_under_a_gradient(mode):
     A = matrices(4, 3, 3)
     graph = make_fx(torch.func.grad(lambda A: autoinv.inv(A).pow(2).sum()), tracing_mode=mode)(A)
     assert 1 == targets(graph.graph).count("autoinv.inv.default")
@@ -255,7 +255,7 @@ def test_a_meta_tensor_gives_a_meta_inverse():
 @pytest.mark.parametrize(
     "bad", [torch.zeros(2, 3), torch.zeros(3), torch.zeros(2, 2).half(), torch.zeros(2, 2).long()]
 )
-def test_fake_tensors_meet_torchs_own_errors(bad):
+def test_fake_tensors_raise_torchs_own_errors(bad):
     with FakeTensorMode() as mode, pytest.raises((RuntimeError, AssertionError)) as expected:
         torch.linalg.inv(mode.from_tensor(bad))
     with FakeTensorMode() as mode, pytest.raises((RuntimeError, AssertionError)) as actual:
@@ -308,7 +308,7 @@ def test_a_gradient_may_be_taken_under_a_dispatch_mode():
         lambda A: make_fx(lambda A: autoinv.inv(A))(A),
         lambda A: autoinv.inv(FakeTensorMode().from_tensor(A)),
         lambda A: autoinv.inv(A.to("meta")),
-        # its check afterwards is an ordinary call
+        # check_trace would make an ordinary call
         lambda A: torch.jit.trace(lambda A: autoinv.inv(A), A, check_trace=False),
         lambda A: torch.jit.trace(lambda A: autoinv.inv(A), A.requires_grad_(), check_trace=False),
         lambda A: torch.fx.symbolic_trace(lambda A: autoinv.inv(A)),
@@ -319,11 +319,28 @@ def test_a_gradient_may_be_taken_under_a_dispatch_mode():
     ],
 )
 def test_nothing_is_timed_or_stored_while_torch_traces_or_fakes(call, private_cache_dir):
-    with nothing_learnt(private_cache_dir):
+    with nothing_timed_or_stored(private_cache_dir):
         call(matrices(8, 3, 3))
 
 
 def test_a_real_tensor_under_a_fake_mode_is_not_timed(private_cache_dir):
     A = matrices(8, 3, 3)
-    with nothing_learnt(private_cache_dir), FakeTensorMode(allow_non_fake_inputs=True):
+    with nothing_timed_or_stored(private_cache_dir), FakeTensorMode(allow_non_fake_inputs=True):
         assert (8, 3, 3) == tuple(autoinv.inv(A).shape)
+
+
+def test_an_expanded_batch_in_a_graph_runs_by_what_is_known_of_the_single_matrix(monkeypatch):
+    """As in eager mode, where each different matrix is computed once."""
+    from autoinv.ops.inv import CALL
+    from autoinv.ops.inv.strategies.closed_form import ClosedForm
+
+    batches, bind = [], ClosedForm.bind
+    monkeypatch.setattr(ClosedForm, "bind", lambda self, p: batches.append(p.shape) or bind(self, p))
+    A = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).expand(40, 3, 3)
+    with autoinv.using(strategy="closed_form"):
+        X = CALL.library_op(A)
+    torch.testing.assert_close(X, torch.linalg.inv(A))
+    assert X.is_contiguous()
+    assert batches == [(1, 3, 3)]
+    with pytest.raises(torch.linalg.LinAlgError, match="Batch element 0"):
+        CALL.library_op(torch.zeros(3, 3).expand(4, 3, 3))

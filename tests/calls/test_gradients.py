@@ -7,7 +7,7 @@ import torch
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 import autoinv
-from autoinv.ops.inv import DISPATCHER
+from autoinv.ops.inv import CALL
 
 GRADIENT_DTYPES = (torch.float64, torch.complex128)
 
@@ -128,19 +128,19 @@ def test_the_gradient_flows_through_a_lazy_negation():
     torch.testing.assert_close(autoinv.inv(imag), torch.linalg.inv(imag))
 
 
-def test_a_call_that_wants_a_gradient_tunes_and_remembers_like_any_other():
+def test_a_call_with_a_gradient_tunes_and_stores_its_decision():
     A = leaf((80, 3, 3))
     autoinv.inv(A)
     assert autoinv.explain(A.detach()).source in ("tuned", "file")
 
 
-def test_the_plain_call_uses_what_the_one_with_a_gradient_learnt():
+def test_a_call_without_a_gradient_uses_the_memo_of_one_with_a_gradient():
     A = leaf((80, 3, 3))
-    while not DISPATCHER.memo:  # a decision of a busy machine serves once and is tuned again
+    while not CALL.dispatcher.memo:  # a contended decision serves once and is tuned again
         autoinv.inv(A)
-    remembered = dict(DISPATCHER.memo)
+    remembered = dict(CALL.dispatcher.memo)
     autoinv.inv(A.detach())
-    assert remembered == dict(DISPATCHER.memo)
+    assert remembered == dict(CALL.dispatcher.memo)
 
 
 def test_without_grad_mode_nothing_is_recorded():
@@ -164,7 +164,7 @@ def test_a_result_that_was_overwritten_is_noticed_by_backward():
         total.backward()
 
 
-def test_the_gradient_of_a_gradient_written_by_hand_equals_torchs():
+def test_a_second_derivative_by_two_grad_calls_equals_torchs():
     def second(inv):
         A = leaf((2, 3, 3))
         (first,) = torch.autograd.grad(inv(A).pow(3).sum(), A, create_graph=True)
@@ -202,7 +202,7 @@ def test_autocast_does_not_round_the_backward_pass():
     torch.testing.assert_close(actual, expected)
 
 
-def test_a_singular_matrix_raises_torchs_error_also_when_a_gradient_is_wanted():
+def test_a_singular_matrix_raises_torchs_error_when_a_gradient_is_wanted():
     A = matrices((5, 3, 3))
     A[3] = 0
     A.requires_grad_()

@@ -26,7 +26,7 @@ def strategy(request):
 
 
 def into(A, out):
-    """Call three times: the first fills the memo, the later ones take the lane of their own."""
+    """Call three times: the first fills the memo, the later ones take the fast path."""
     for _ in range(3):
         returned = autoinv.inv(A, out=out)
         assert out is returned
@@ -127,7 +127,7 @@ def test_a_lazily_negated_out_holds_the_inverse():
 def test_an_out_of_another_shape_is_resized_with_torchs_warning(shape):
     A = matrices(2, 3, 3)
 
-    def said(inv):
+    def warnings_of(inv):
         out = torch.empty(shape, dtype=F64)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -135,7 +135,7 @@ def test_an_out_of_another_shape_is_resized_with_torchs_warning(shape):
         torch.testing.assert_close(out, torch.linalg.inv(A))
         return [(w.category, str(w.message)) for w in caught]
 
-    assert said(torch.linalg.inv) == said(autoinv.inv)
+    assert warnings_of(torch.linalg.inv) == warnings_of(autoinv.inv)
 
 
 def test_a_resized_out_is_contiguous():
@@ -173,7 +173,7 @@ def test_a_wanted_gradient_is_refused_in_torchs_words(which):
     )
 
 
-def test_without_grad_mode_a_gradients_flag_is_no_hindrance():
+def test_without_grad_mode_requires_grad_is_accepted():
     A = matrices(2, 3, 3).requires_grad_()
     with torch.no_grad():
         torch.testing.assert_close(into(A, torch.empty_like(A).requires_grad_()), torch.linalg.inv(A))
@@ -191,21 +191,21 @@ def test_an_inference_tensor_as_out_is_refused_in_torchs_words():
     assert_same_error(lambda: matrices(2, 3, 3), lambda A: transposed)
 
 
-def test_inference_mode_itself_is_no_hindrance():
+def test_out_works_in_inference_mode():
     with torch.inference_mode():
         A = matrices(2, 3, 3)
         torch.testing.assert_close(into(A, torch.empty_like(A)), torch.linalg.inv(A))
 
 
 @pytest.mark.parametrize("out", [[1.0], 3, "out"])
-def test_an_out_that_is_no_tensor_is_a_type_error(out):
+def test_an_out_that_is_not_a_tensor_is_a_type_error(out):
     assert_same_error(lambda: matrices(2, 3, 3), lambda A: out)
 
 
 @pytest.mark.parametrize(
     "make", [lambda: torch.zeros(2, 3, 3), lambda: torch.ones(2, 3), lambda: torch.ones(2, 2).half()]
 )
-def test_a_bad_input_raises_torchs_error_with_out_too(make):
+def test_a_bad_input_with_out_raises_torchs_error(make):
     with pytest.raises(RuntimeError) as expected:
         torch.linalg.inv(make(), out=torch.empty_like(make()))
     with pytest.raises(expected.type) as actual:
@@ -213,7 +213,7 @@ def test_a_bad_input_raises_torchs_error_with_out_too(make):
     assert str(expected.value) == str(actual.value)
 
 
-def test_a_singular_matrix_is_named_by_its_flat_index_with_out_too(strategy):
+def test_a_singular_matrix_with_out_is_named_by_its_flat_index(strategy):
     A, good = matrices(2, 4, 3, 3), matrices(2, 4, 3, 3)
     A[1, 2] = 0
     out = torch.empty_like(A)
@@ -298,7 +298,7 @@ def test_inv_ex_fills_a_fitting_pair():
 def test_inv_ex_resizes_with_torchs_warning():
     A = matrices(4, 3, 3)
 
-    def said(inv_ex):
+    def warnings_of(inv_ex):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             answer = inv_ex(A, out=(torch.empty(7, dtype=F64), torch.empty(2, dtype=torch.int32)))
@@ -306,7 +306,7 @@ def test_inv_ex_resizes_with_torchs_warning():
         assert (4,) == tuple(answer.info.shape)
         return [str(w.message) for w in caught]
 
-    assert said(torch.linalg.inv_ex) == said(autoinv.inv_ex)
+    assert warnings_of(torch.linalg.inv_ex) == warnings_of(autoinv.inv_ex)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from nothing_learnt import nothing_learnt
+from nothing_timed_or_stored import nothing_timed_or_stored
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 
 import autoinv
@@ -45,7 +45,8 @@ def test_nested_maps_flatten_into_one_batch(monkeypatch):
     A = matrices(2, 4, 5, 3, 3)
     shapes = []
 
-    def spy(A):
+    def spy(dispatcher, operands):
+        (A,) = operands
         shapes.append(tuple(A.shape))
         return torch.linalg.inv(A)
 
@@ -186,7 +187,7 @@ def test_functional_call_and_per_sample_gradients_of_a_module():
     torch.testing.assert_close(per_sample(autoinv.inv), expected)
 
 
-def test_functionalize_gets_torchs_own_call():
+def test_functionalize_runs_torchs_own_call():
     A = matrices(4, 3, 3)
     torch.testing.assert_close(torch.func.functionalize(autoinv.inv)(A), torch.linalg.inv(A))
 
@@ -223,16 +224,19 @@ def test_a_tensor_that_escaped_its_map_raises_or_answers_but_never_crashes():
     ids=["vmap", "nested", "grad", "jacfwd", "per-sample grad", "jvp", "vmap with gradient", "safe_inv"],
 )
 def test_nothing_is_timed_or_stored_under_a_transform(call, private_cache_dir):
-    with nothing_learnt(private_cache_dir):
+    with nothing_timed_or_stored(private_cache_dir):
         call(matrices(8, 3, 3))
 
 
-def test_the_check_for_that_notices_a_plain_call(private_cache_dir):
-    with pytest.raises(pytest.fail.Exception, match="something was timed"), nothing_learnt(private_cache_dir):
+def test_the_check_of_nothing_timed_fails_for_an_untransformed_call(private_cache_dir):
+    with (
+        pytest.raises(pytest.fail.Exception, match="something was timed"),
+        nothing_timed_or_stored(private_cache_dir),
+    ):
         autoinv.inv(matrices(8, 3, 3))
 
 
-def test_a_transform_uses_what_plain_calls_have_learnt(monkeypatch):
+def test_a_transformed_call_uses_the_memo_of_untransformed_calls(monkeypatch):
     A = matrices(80, 3, 3)
     with autoinv.using(strategy="closed_form"):
         autoinv.inv(A)

@@ -15,13 +15,13 @@ from autoinv.errors import logger
 NAMES = [command.name for command in COMMANDS]
 
 
-def test_the_commands_are_those_that_the_readme_lists():
+def test_the_commands_are_the_documented_ones():
     first = ["warm", "show", "explain", "pin", "unpin", "forget"]
     assert [*first, "export", "import", "verify", "prune", "doctor"] == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_help_of_a_command_fits_80_columns_and_ends_well(name, capsys, monkeypatch):
+def test_the_help_of_a_command_fits_80_columns_and_exits_with_0(name, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     result = run(capsys, name, "--help")
     assert (result.code, result.err) == (0, "")
@@ -75,14 +75,14 @@ def test_bad_input_gets_one_line_and_exit_code_2(argv, capsys, tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failure_of_ours_is_one_line_that_says_how_to_see_more(capsys, monkeypatch):
+def test_an_internal_failure_is_one_line_that_says_how_to_see_more(capsys, monkeypatch):
     monkeypatch.setattr("autoinv.api.files", lambda: 1 / 0)
     result = run(capsys, "show")
     assert result.code == 1
     assert (len(result.err.splitlines()), "AUTOINV_LOG=debug" in result.err) == (1, True)
 
 
-def test_a_reader_that_has_seen_enough_is_no_failure():
+def test_a_closed_pipe_is_not_reported_as_a_failure():
     command = [sys.executable, "-m", "autoinv.tune", "show", "--json"]
     shown = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     shown.stdout.close()
@@ -101,7 +101,7 @@ def test_the_version_is_printed(capsys):
     assert f"autoinv {autoinv.__version__}\n" == run(capsys, "--version").out
 
 
-def test_the_log_setting_shows_where_a_failure_came_from(capsys, monkeypatch):
+def test_the_log_setting_shows_the_traceback_of_a_failure(capsys, monkeypatch):
     monkeypatch.setattr("autoinv.api.files", lambda: 1 / 0)
     level = logger.level
     with autoinv.using(log="debug"):

@@ -60,7 +60,7 @@ def test_each_setting_is_shown_with_its_origin(capsys, monkeypatch, private_cach
     assert expected == found
 
 
-def test_the_folder_is_tried_and_left_as_it_was(capsys, private_cache_dir):
+def test_the_folder_is_probed_and_left_as_it_was(capsys, private_cache_dir):
     store(decision(80), decision(81, contended=True))
     before = sorted(private_cache_dir.iterdir())
     found = report(capsys)["files"]
@@ -70,7 +70,7 @@ def test_the_folder_is_tried_and_left_as_it_was(capsys, private_cache_dir):
     assert before == sorted(private_cache_dir.iterdir())
 
 
-def test_a_folder_that_is_not_there_is_not_made(capsys, tmp_path):
+def test_a_missing_folder_is_not_created(capsys, tmp_path):
     with autoinv.using(cache_dir=tmp_path / "not" / "there"):
         found = report(capsys)["files"]
     assert "not there yet" in found["folder"]
@@ -78,12 +78,12 @@ def test_a_folder_that_is_not_there_is_not_made(capsys, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_folder_at_all_is_said_so(capsys, monkeypatch):
+def test_the_report_says_when_there_is_no_folder(capsys, monkeypatch):
     monkeypatch.setattr("autoinv.settings.cache_dir", lambda: None)
     assert report(capsys)["files"] == {"folder": "none: decisions last only as long as a process"}
 
 
-def test_a_lock_that_does_not_work_is_found_out(capsys, private_cache_dir, monkeypatch):
+def test_a_lock_that_does_not_work_is_detected(capsys, private_cache_dir, monkeypatch):
     from contextlib import contextmanager
 
     from autoinv.store import locking
@@ -106,7 +106,7 @@ def test_a_damaged_file_is_named_and_left_where_it_is(capsys, private_cache_dir)
     assert file.path.read_text() == "{"
 
 
-def test_a_file_in_the_folders_place_is_said_to_be_none(capsys, tmp_path):
+def test_a_file_in_place_of_the_folder_is_reported(capsys, tmp_path):
     (tmp_path / "file").touch()
     with autoinv.using(cache_dir=tmp_path / "file"):
         found = report(capsys)["files"]
@@ -123,5 +123,5 @@ def test_a_file_of_another_environment_and_a_damaged_one_are_listed(capsys, priv
 
 @pytest.mark.filterwarnings("ignore::autoinv.errors.AutoinvWarning")
 def test_the_last_warning_is_repeated(capsys):
-    errors.warn_once("kind", "something is wrong", "Mend it.")
-    assert report(capsys)["last warning"]["in this process"] == "autoinv: something is wrong. Mend it."
+    errors.warn_once("kind", "something is wrong", "Correct it.")
+    assert report(capsys)["last warning"]["in this process"] == "autoinv: something is wrong. Correct it."

@@ -22,7 +22,7 @@ def test_pin_holds_in_this_process_and_on_disk_until_unpin(capsys, private_cache
     assert pins.PinsFile(private_cache_dir).all() == {}
 
 
-def test_a_strategy_that_one_dtype_does_not_support_pins_none(capsys, private_cache_dir):
+def test_a_strategy_that_one_dtype_does_not_support_is_pinned_for_none(capsys, private_cache_dir):
     result = run(capsys, "pin", "5x3x3", "native", "--dtype", "float32,complex64")
     assert result.code == 2
     assert pins.PinsFile(private_cache_dir).all() == {}
@@ -37,7 +37,7 @@ def test_a_pin_that_cannot_be_saved_exits_with_4(capsys, tmp_path):
         assert "Traceback" not in result.err
 
 
-def test_forget_takes_one_shape_and_all_takes_the_rest(capsys):
+def test_forget_removes_one_shape_and_with_all_the_rest(capsys):
     store(decision(80), decision(81), decision(82))
     assert run(capsys, "forget", "81x3x3").out == "1 decision forgotten\n"
     assert run(capsys, "forget", "80x3x3", "--dtype", "float32").out == "0 decisions forgotten\n"
@@ -47,7 +47,7 @@ def test_forget_takes_one_shape_and_all_takes_the_rest(capsys):
 
 
 class Terminal:
-    """A person at a terminal, who answers."""
+    """A terminal at which the user answers."""
 
     def __init__(self, answer: str) -> None:
         self._answer = answer
@@ -60,7 +60,7 @@ class Terminal:
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [("y", 0, 0), ("", 2, 1), ("no", 2, 1)])
-def test_at_a_terminal_the_person_is_asked(answer, code, left, capsys, monkeypatch):
+def test_at_a_terminal_the_user_is_asked(answer, code, left, capsys, monkeypatch):
     store(decision(80))
     monkeypatch.setattr("sys.stdin", Terminal(answer))
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
@@ -74,8 +74,8 @@ def test_an_export_comes_back_byte_for_byte(capsys, tmp_path):
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     store(decision(80), decision(81, contended=True))
     run(capsys, "pin", "80x3x3", "bmm")
-    said = run(capsys, "export", first).out
-    assert f"2 decisions and 1 pin written to {first}\n" == said
+    written = run(capsys, "export", first).out
+    assert f"2 decisions and 1 pin written to {first}\n" == written
     run(capsys, "forget", "--all", "--yes")
     run(capsys, "unpin", "80x3x3")
     assert f"2 decisions and 1 pin taken from {first}\n" == run(capsys, "import", first).out
@@ -83,7 +83,7 @@ def test_an_export_comes_back_byte_for_byte(capsys, tmp_path):
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_an_export_replaces_an_export_and_nothing_else_unasked(capsys, tmp_path):
+def test_an_export_replaces_an_export_and_asks_before_replacing_another_file(capsys, tmp_path):
     precious = tmp_path / "precious.txt"
     precious.write_text("a letter")
     assert run(capsys, "export", precious).code == 2
@@ -92,7 +92,7 @@ def test_an_export_replaces_an_export_and_nothing_else_unasked(capsys, tmp_path)
     assert run(capsys, "export", precious).code == 0
 
 
-def test_an_import_of_another_environment_is_asked_for(capsys, tmp_path):
+def test_an_import_of_another_environment_needs_its_option(capsys, tmp_path):
     store(decision(80))
     path = tmp_path / "export.json"
     run(capsys, "export", path)
@@ -106,7 +106,7 @@ def test_an_import_of_another_environment_is_asked_for(capsys, tmp_path):
     assert [d.problem.batch for d in cpu_file().all()] == [80]
 
 
-def test_one_bad_entry_and_nothing_is_imported_and_verify_exits_with_5(capsys, tmp_path):
+def test_one_bad_entry_prevents_the_import_and_verify_exits_with_5(capsys, tmp_path):
     store(decision(80), decision(81))
     path = tmp_path / "export.json"
     run(capsys, "export", path)
@@ -122,7 +122,7 @@ def test_one_bad_entry_and_nothing_is_imported_and_verify_exits_with_5(capsys, t
     assert problem(80).key in verified.out
 
 
-def test_verify_looks_at_all_files_of_the_folder(capsys, private_cache_dir):
+def test_verify_checks_all_files_of_the_folder(capsys, private_cache_dir):
     assert "no files yet" in run(capsys, "verify").out
     store(decision(80))
     run(capsys, "pin", "5x3x3", "bmm")
@@ -132,14 +132,14 @@ def test_verify_looks_at_all_files_of_the_folder(capsys, private_cache_dir):
     assert run(capsys, "verify").code == 5
 
 
-def test_prune_removes_dead_environments_only(capsys, private_cache_dir):
+def test_prune_removes_files_of_other_environments_only(capsys, private_cache_dir):
     file = store(decision(80))
-    dead = private_cache_dir / "decisions-v1-0123456789abcdef.json"
-    dead.write_text("{}")
-    assert f"would remove {dead}\n" == run(capsys, "prune", "--dry-run").out
-    assert dead.exists()
+    other = private_cache_dir / "decisions-v1-0123456789abcdef.json"
+    other.write_text("{}")
+    assert f"would remove {other}\n" == run(capsys, "prune", "--dry-run").out
+    assert other.exists()
     assert run(capsys, "prune").code == 2
-    assert dead.exists()
-    assert f"removed {dead}\n" == run(capsys, "prune", "--yes").out
-    assert (dead.exists(), file.path.exists()) == (False, True)
+    assert other.exists()
+    assert f"removed {other}\n" == run(capsys, "prune", "--yes").out
+    assert (other.exists(), file.path.exists()) == (False, True)
     assert run(capsys, "prune", "--yes").out == "nothing to remove\n"

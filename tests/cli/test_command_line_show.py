@@ -1,4 +1,4 @@
-"""``show`` and ``explain``: what is known, for people and for programs."""
+"""``show`` and ``explain``: what is known, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIELDS = [
 ]
 
 
-def test_nothing_known_is_said_so_and_is_no_error(capsys):
+def test_show_says_that_nothing_is_known_and_exits_with_0(capsys):
     result = run(capsys, "show")
     assert result.code == 0
     assert result.out.startswith("Nothing is known yet")
@@ -82,7 +82,7 @@ def test_show_of_one_device_leaves_out_the_others(capsys):
     assert len(json.loads(run(capsys, "show", "--json", "--device", "cpu").out)["decisions"]) == 1
 
 
-def test_show_draws_a_table_with_the_chosen_one_marked_and_the_unit_said(capsys):
+def test_show_draws_a_table_that_marks_the_chosen_strategy_and_names_the_unit(capsys):
     store(decision(80), decision(81, contended=True), decision(82, complete=False))
     result = run(capsys, "show")
     assert (result.code, result.err) == (0, "")

@@ -1,4 +1,4 @@
-"""Tables of times: the look, the widths, the numbers."""
+"""Tables of times: the layout, the widths, the numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def text_of(rows: list[Row], columns: list[str], width: int = 120) -> list[str]:
     ]
 
 
-def test_the_look_is_that_of_torchs_own_comparison(capsys):
+def test_the_table_looks_like_torchs_own_comparison(capsys):
     times = {"batched": 23.0e-6, "flat": 24.6e-6}
     measured = [
         benchmark.Measurement(
@@ -55,7 +55,7 @@ def test_no_line_is_wider_than_the_screen_and_no_number_is_lost(width):
         assert number(seconds, 1e-6) in shown
 
 
-def test_columns_that_do_not_fit_stand_below_with_their_labels():
+def test_columns_that_do_not_fit_are_drawn_below_with_their_labels():
     lines = text_of([Row("10x8x3x3", "2 threads", SECONDS, "native")], NAMES, 60)
     assert sum(line.startswith("[-") for line in lines) == 2
     assert sum("10x8x3x3" in line for line in lines) == 2
@@ -67,7 +67,7 @@ def test_rows_are_grouped_by_threads():
     assert groups == ["1 thread", "2 threads"]
 
 
-def test_what_was_not_timed_is_a_dash_even_when_it_is_chosen():
+def test_an_untimed_strategy_is_a_dash_even_when_it_is_chosen():
     row = text_of([Row("3x3", "1 thread", {"batched": 1e-5}, "bmm")], ["batched", "bmm", "loop"])[3]
     assert row.replace("|", " ").split() == ["3x3", "10.0", "-*", "-"]
 
@@ -85,7 +85,7 @@ def test_what_was_not_timed_is_a_dash_even_when_it_is_chosen():
         (0.9999e-6, "1.00"),
     ],
 )
-def test_a_number_has_three_digits_and_all_that_stand_before_the_point(seconds, expected):
+def test_a_number_has_three_digits_or_all_before_the_point(seconds, expected):
     assert expected == number(seconds, 1e-6)
 
 

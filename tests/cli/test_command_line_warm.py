@@ -39,7 +39,7 @@ def test_warm_tunes_each_shape_for_each_dtype_and_prints_a_table(capsys):
     assert [line.split()[0] for line in result.err.splitlines()] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
 
 
-def test_warm_does_not_time_what_is_settled(capsys, monkeypatch):
+def test_warm_does_not_time_a_final_decision(capsys, monkeypatch):
     run(capsys, "warm", "5x3x3")
     monkeypatch.setattr("autoinv.tuning.tuner.tune", lambda *a, **k: pytest.fail("it timed again"))
     again = run(capsys, "warm", "5x3x3")
@@ -87,14 +87,14 @@ def test_a_mode_that_forbids_timing_is_bad_input(capsys, monkeypatch):
     assert "AUTOINV_MODE" in result.err
 
 
-def test_a_budget_too_short_to_time_anything_is_said_and_fails(capsys):
+def test_a_budget_too_short_to_time_anything_is_reported_and_fails(capsys):
     result = run(capsys, "warm", "5x3x3", "--budget", 0)
     assert result.code == 1
     assert "give a larger --budget" in result.err
     assert "Traceback" not in result.err
 
 
-def test_decisions_that_cannot_be_saved_end_with_4_and_are_shown(capsys, tmp_path):
+def test_decisions_that_cannot_be_saved_are_shown_and_exit_with_4(capsys, tmp_path):
     (tmp_path / "file").touch()
     with autoinv.using(cache_dir=tmp_path / "file"):
         result = run(capsys, "warm", "5x3x3")
@@ -103,7 +103,7 @@ def test_decisions_that_cannot_be_saved_end_with_4_and_are_shown(capsys, tmp_pat
     assert "could not be saved" in result.err.splitlines()[-1]
 
 
-def test_a_child_that_cannot_save_ends_with_4_too(capsys, tmp_path):
+def test_a_child_that_cannot_save_exits_with_4(capsys, tmp_path):
     (tmp_path / "file").touch()
     other = 1 if torch.get_num_threads() > 1 else 2
     with autoinv.using(cache_dir=tmp_path / "file"):
@@ -114,9 +114,7 @@ def test_a_child_that_cannot_save_ends_with_4_too(capsys, tmp_path):
     assert "could not be saved" in result.err.splitlines()[-1]
 
 
-def test_a_lock_that_is_held_is_waited_for_two_seconds_and_then_it_is_said(
-    capsys, private_cache_dir, monkeypatch
-):
+def test_a_held_lock_is_waited_for_and_then_reported(capsys, private_cache_dir, monkeypatch):
     monkeypatch.setattr("autoinv.cli.warm.SAVE_WAIT_S", 0.2)
     monkeypatch.setenv("AUTOINV_BUDGET", "0.5")
     held, done = threading.Event(), threading.Event()
@@ -137,18 +135,18 @@ def test_a_lock_that_is_held_is_waited_for_two_seconds_and_then_it_is_said(
     assert "could not be saved" in result.err or "no time to tune" in result.err
 
 
-def test_what_is_pinned_is_marked(capsys):
+def test_a_pinned_shape_is_marked(capsys):
     run(capsys, "pin", "5x3x3", "bmm")
     result = run(capsys, "warm", "5x3x3")
     assert "5x3x3 !" in result.out
-    assert "! pinned by a person" in result.out
+    assert "! pinned by the user" in result.out
 
 
-def test_ctrl_c_keeps_what_was_finished_and_exits_with_130(capsys, monkeypatch):
+def test_ctrl_c_keeps_the_finished_decisions_and_exits_with_130(capsys, monkeypatch):
     warm = api.warm
 
     def interrupted(shape, **options):
-        if shape == (4, 2, 2):
+        if shape == ((4, 2, 2),):
             raise KeyboardInterrupt
         return warm(shape, **options)
 
@@ -163,7 +161,7 @@ def test_ctrl_c_keeps_what_was_finished_and_exits_with_130(capsys, monkeypatch):
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGINT to one process is POSIX")
 @pytest.mark.parametrize("where", ["here", "in a child"])
-def test_a_real_sigint_ends_it_with_130_and_what_was_finished_is_on_disk(where):
+def test_a_real_sigint_exits_with_130_and_finished_decisions_are_on_disk(where):
     own = torch.get_num_threads()
     count = own if where == "here" else (1 if own > 1 else 2)
     command = [
@@ -191,7 +189,7 @@ def test_a_real_sigint_ends_it_with_130_and_what_was_finished_is_on_disk(where):
     assert f"inv/5x3x3/float32/cpu/threads={count}/contiguous" in keys()
 
 
-def test_warm_as_a_person_gives_it_prints_no_colours_into_a_pipe():
+def test_warm_in_its_own_process_prints_no_colours_into_a_pipe():
     result = run_apart("warm", "5x3x3", "--budget", 2)
     assert result.code == 0, result.err
     assert "\x1b" not in result.out + result.err

@@ -14,7 +14,8 @@ import torch
 
 import autoinv
 from autoinv.errors import AutoinvWarning
-from autoinv.ops.inv.operation import DISPATCHER, INV
+from autoinv.ops.inv import CALL
+from autoinv.ops.inv.operation import INV
 from autoinv.planning import dispatch
 from autoinv.strategy import Strategy
 
@@ -31,9 +32,11 @@ def same(X, A):
 def test_the_second_call_of_a_shape_plans_nothing(monkeypatch):
     A = randn(7, 3, 3)
     autoinv.inv(A)
-    while DISPATCHER.memo.get(dispatch.key_of(A)) is None:  # a busy machine: served once, then tuned again
+    while (
+        CALL.dispatcher.memo.get(dispatch.key_of(A)) is None
+    ):  # a busy machine: served once, then tuned again
         autoinv.inv(A)
-    monkeypatch.setattr(DISPATCHER.planner, "plan", lambda *a: pytest.fail("planned again"))
+    monkeypatch.setattr(CALL.dispatcher.planner, "plan", lambda *a: pytest.fail("planned again"))
     same(autoinv.inv(A), A)
 
 
@@ -42,18 +45,18 @@ def test_the_memo_is_bounded(monkeypatch):
     with autoinv.using(mode="cached"):
         for b in range(1, 201):
             autoinv.inv(torch.eye(1).expand(b, 1, 1).contiguous())
-        assert len(DISPATCHER.memo) == 50
+        assert len(CALL.dispatcher.memo) == 50
 
 
-def test_going_round_somewhat_more_shapes_than_the_memo_holds_hits_mostly(monkeypatch):
+def test_cycling_through_slightly_more_shapes_than_the_memo_holds_mostly_hits(monkeypatch):
     monkeypatch.setattr(dispatch, "MEMO_MOST", 200)
     misses = 0
     for turn in range(10):
         for b in range(240):
-            if (b, "out") not in DISPATCHER.memo:
+            if (b, "out") not in CALL.dispatcher.memo:
                 misses += turn > 2
-                DISPATCHER.remember((b, "out"), torch.linalg.inv)
-            assert len(DISPATCHER.memo) <= 200
+                CALL.dispatcher.remember((b, "out"), torch.linalg.inv)
+            assert len(CALL.dispatcher.memo) <= 200
     assert misses < 7 * 240 / 2
 
 
@@ -63,16 +66,16 @@ def test_a_full_memo_leaves_the_random_numbers_of_the_program_alone(monkeypatch)
     expected = random.random()
     random.seed(3)
     for b in range(20):
-        DISPATCHER.remember((b,), torch.linalg.inv)
+        CALL.dispatcher.remember((b,), torch.linalg.inv)
     assert expected == random.random()
 
 
-def test_what_was_put_into_the_memo_past_its_cap_goes_with_the_next_entry(monkeypatch):
+def test_entries_beyond_the_memos_bound_are_removed_with_the_next_entry(monkeypatch):
     monkeypatch.setattr(dispatch, "MEMO_MOST", 50)
-    DISPATCHER.memo.update({(b, "out"): torch.linalg.inv for b in range(90)})
-    DISPATCHER.remember((90,), torch.linalg.inv)
-    assert len(DISPATCHER.memo) == 50
-    assert (90,) in DISPATCHER.memo
+    CALL.dispatcher.memo.update({(b, "out"): torch.linalg.inv for b in range(90)})
+    CALL.dispatcher.remember((90,), torch.linalg.inv)
+    assert len(CALL.dispatcher.memo) == 50
+    assert (90,) in CALL.dispatcher.memo
 
 
 def test_threads_that_fill_the_memo_at_once_keep_it_bounded(monkeypatch):
@@ -82,9 +85,9 @@ def test_threads_that_fill_the_memo_at_once_keep_it_bounded(monkeypatch):
     def fill(mine):
         try:
             for b in range(2000):
-                DISPATCHER.remember((mine, b), torch.linalg.inv)
+                CALL.dispatcher.remember((mine, b), torch.linalg.inv)
                 if b % 100 == 0:
-                    DISPATCHER.forget()
+                    CALL.dispatcher.forget()
         except Exception as error:
             failures.append(error)
 
@@ -94,11 +97,11 @@ def test_threads_that_fill_the_memo_at_once_keep_it_bounded(monkeypatch):
     for thread in threads:
         thread.join()
     assert failures == []
-    DISPATCHER.remember((0,), torch.linalg.inv)
-    assert len(DISPATCHER.memo) <= 50
+    CALL.dispatcher.remember((0,), torch.linalg.inv)
+    assert len(CALL.dispatcher.memo) <= 50
 
 
-def test_each_layout_and_each_kind_of_stride_is_answered_right():
+def test_each_layout_and_each_kind_of_stride_is_answered_correctly():
     A = randn(6, 8, 3, 3)
     for view in (A, A.mT, A[1:, ::2], A.transpose(0, 1), A[2], A[2, 3], randn(4, 7, 7)[:, 2:5, 1:4]):
         for _ in range(3):
@@ -134,13 +137,13 @@ def test_an_expanded_batch_names_the_flat_index_of_the_whole_batch():
 @pytest.mark.parametrize("shape", [(0, 3, 3), (4, 0, 0), (0, 0), (2, 0, 5, 5)])
 def test_empty_batches_and_empty_matrices_come_back_empty(shape):
     assert autoinv.inv(torch.zeros(shape)).shape == shape
-    assert not any(d for d in DISPATCHER.memo)
+    assert not any(d for d in CALL.dispatcher.memo)
 
 
-class Moody(Strategy):
+class Raising(Strategy):
     """Raises whenever it is used, and counts that."""
 
-    name = "moody"
+    name = "raising"
 
     def __init__(self):
         self.raised = 0
@@ -151,30 +154,30 @@ class Moody(Strategy):
     def bind(self, problem):
         def run(A, out=None):
             self.raised += 1
-            raise RuntimeError("the mood is gone")
+            raise RuntimeError("no such kernel")
 
         return run
 
 
 def test_a_strategy_that_raises_at_use_is_demoted_once_with_a_warning(monkeypatch):
-    A, moody = randn(5, 3, 3), Moody()
-    monkeypatch.setattr(DISPATCHER.operation.__class__, "strategy", lambda self, name: moody)
+    A, raising = randn(5, 3, 3), Raising()
+    monkeypatch.setattr(CALL.dispatcher.operation.__class__, "strategy", lambda self, name: raising)
     with (
         autoinv.using(strategy="loop"),
-        pytest.warns(AutoinvWarning, match="the mood is gone") as told,
+        pytest.warns(AutoinvWarning, match="no such kernel") as warned,
     ):
         for _ in range(3):
             same(autoinv.inv(A), A)
-    assert (moody.raised, len(told)) == (1, 1)
+    assert (raising.raised, len(warned)) == (1, 1)
 
 
-def test_whatever_fails_while_planning_the_answer_is_right_and_one_warning_says_so(monkeypatch):
-    monkeypatch.setattr(DISPATCHER.planner, "plan", lambda *a: 1 / 0)
+def test_a_failure_while_planning_gives_the_right_answer_and_one_warning(monkeypatch):
+    monkeypatch.setattr(CALL.dispatcher.planner, "plan", lambda *a: 1 / 0)
     A = randn(5, 3, 3)
-    with pytest.warns(AutoinvWarning, match="ZeroDivisionError") as told:
+    with pytest.warns(AutoinvWarning, match="ZeroDivisionError") as warned:
         for _ in range(3):
             same(autoinv.inv(A), A)
-    assert len(told) == 1
+    assert len(warned) == 1
 
 
 def test_sixteen_threads_on_one_cold_problem_make_one_tuning(monkeypatch):
@@ -221,7 +224,7 @@ print(sorted(d.problem.threads for f in autoinv.api.files() for d in f.all()))
     assert done.strip() == "[1, 2]"
 
 
-def test_batched_lu_that_torch_gets_wrong_is_answered_and_right():
+def test_a_batch_on_which_torchs_lu_is_broken_is_answered_correctly():
     code = """
 import torch, autoinv
 torch.set_num_threads(2)
@@ -283,7 +286,7 @@ os._exit(0)
 
 
 @pytest.mark.parametrize("strategy", INV.names())
-def test_a_negated_view_is_inverted_as_what_it_says_not_as_what_its_memory_holds(strategy):
+def test_a_negated_view_is_inverted_by_its_values_not_its_memory(strategy):
     z = torch.randn(300, 3, 3, dtype=torch.complex128, generator=torch.Generator().manual_seed(5))
     with autoinv.using(strategy=strategy):
         for A in (z.conj().imag, torch._neg_view(randn(300, 3, 3)), torch._neg_view(randn(300, 3, 3).mT)):
@@ -293,7 +296,7 @@ def test_a_negated_view_is_inverted_as_what_it_says_not_as_what_its_memory_holds
                 same(autoinv.inv(A, out=torch.zeros(300, 3, 3, dtype=A.dtype)), A.resolve_neg())
 
 
-def test_a_negated_view_that_is_contiguous_is_seen_by_out_as_well():
+def test_out_handles_a_contiguous_negated_view():
     z = torch.randn(18, dtype=torch.complex128, generator=torch.Generator().manual_seed(5))
     A = z.conj().imag.as_strided((2, 3, 3), (9, 3, 1))
     out = torch.zeros(2, 3, 3, dtype=torch.float64)
@@ -311,10 +314,10 @@ def test_an_error_of_torchs_own_is_raised_once_and_not_chained():
     assert raised.value.__context__ is None
 
 
-class Hasty(Strategy):
+class FailsHalfWay(Strategy):
     """Overwrites its operand's first matrix, then fails."""
 
-    name = "hasty"
+    name = "fails_half_way"
 
     def __init__(self, error):
         self.error = error
@@ -331,18 +334,22 @@ class Hasty(Strategy):
         return run
 
 
-def test_a_failure_half_way_in_place_is_raised_and_not_answered_from_what_is_left(monkeypatch):
+def test_a_failure_half_way_in_place_is_raised_and_not_answered(monkeypatch):
     monkeypatch.setattr(
-        DISPATCHER.operation.__class__, "strategy", lambda self, name: Hasty(MemoryError("half way"))
+        CALL.dispatcher.operation.__class__,
+        "strategy",
+        lambda self, name: FailsHalfWay(MemoryError("half way")),
     )
     A = randn(4, 3, 3)
     with autoinv.using(strategy="loop"), pytest.raises(MemoryError, match="half way"):
         autoinv.inv(A, out=A)
 
 
-def test_want_of_memory_is_answered_by_torch_and_not_held_against_the_strategy(monkeypatch):
+def test_out_of_memory_is_answered_by_torch_and_the_strategy_stays_in_use(monkeypatch):
     monkeypatch.setattr(
-        DISPATCHER.operation.__class__, "strategy", lambda self, name: Hasty(MemoryError("for now"))
+        CALL.dispatcher.operation.__class__,
+        "strategy",
+        lambda self, name: FailsHalfWay(MemoryError("for now")),
     )
     A = randn(4, 3, 3)
     with autoinv.using(strategy="loop"):

@@ -1,4 +1,4 @@
-"""Listeners: what they are told, when, and that they can harm nothing."""
+"""Callbacks on decisions: what is reported and when, and that a callback cannot break a call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from terminal import cpu_file, quick  # noqa: F401 - quick is a fixture
 
 import autoinv
 from autoinv import settings
-from autoinv.ops.table import DISPATCHERS
+from autoinv.ops.table import OPERATIONS
 from autoinv.planning import planner
 from autoinv.planning.events import DecisionEvent, on_decision, wanted
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture
-def heard():
+def events():
     """Every event of the test, in order."""
     found: list[DecisionEvent] = []
     unsubscribe = on_decision(found.append)
@@ -31,7 +31,7 @@ def heard():
 
 
 def forget_memos() -> None:
-    for dispatcher in DISPATCHERS.values():
+    for dispatcher in [call.dispatcher for call in OPERATIONS.values()]:
         dispatcher.forget()
 
 
@@ -39,9 +39,9 @@ def batch(count: int = 5) -> torch.Tensor:
     return torch.eye(3).repeat(count, 1, 1)
 
 
-def test_a_tuned_decision_is_told_with_its_evidence(heard):
+def test_a_tuned_decision_is_reported_with_its_evidence(events):
     autoinv.inv(batch())
-    (event,) = heard
+    (event,) = events
     decision = cpu_file().get(event.problem)
     assert event.problem.key == f"inv/5x3x3/float32/cpu/threads={torch.get_num_threads()}/contiguous"
     assert (event.tuned, event.source) == (True, "tuned")
@@ -50,53 +50,53 @@ def test_a_tuned_decision_is_told_with_its_evidence(heard):
     assert event.spent_s > 0
 
 
-def test_a_call_that_finds_its_strategy_tells_nobody(heard):
+def test_a_memo_hit_reports_nothing(events):
     for _ in range(3):
         autoinv.inv(batch())
-    assert len(heard) == 1
+    assert len(events) == 1
 
 
-def test_a_remembered_decision_is_a_hit(heard):
+def test_a_remembered_decision_is_a_hit(events):
     autoinv.inv(batch())
     forget_memos()
     autoinv.inv(batch())
-    assert [event.tuned for event in heard] == [True, False]
-    assert heard[0].seconds == heard[1].seconds
+    assert [event.tuned for event in events] == [True, False]
+    assert events[0].seconds == events[1].seconds
 
 
-def test_a_neighbour_a_pin_and_the_reference_are_hits_with_their_source(heard):
+def test_a_neighbour_a_pin_and_the_reference_are_hits_with_their_source(events):
     autoinv.inv(batch(5))
     autoinv.inv(batch(6))
     autoinv.pin((7, 3, 3), "loop")
     autoinv.inv(batch(7))
     with autoinv.using(mode="cached"):
         autoinv.inv(torch.eye(4).repeat(5, 1, 1))
-    told = [(event.source, event.tuned) for event in heard]
-    assert told == [("tuned", True), ("neighbour", False), ("pin", False), ("reference", False)]
-    assert (heard[2].strategy, heard[2].seconds) == ("loop", {})
+    reported = [(event.source, event.tuned) for event in events]
+    assert reported == [("tuned", True), ("neighbour", False), ("pin", False), ("reference", False)]
+    assert (events[2].strategy, events[2].seconds) == ("loop", {})
 
 
-def test_warm_tells_what_it_tuned_and_what_it_knew(heard):
+def test_warm_reports_tuned_and_known_decisions(events):
     autoinv.warm("5x3x3")
     autoinv.warm("5x3x3")
-    assert [event.tuned for event in heard] == [True, False]
+    assert [event.tuned for event in events] == [True, False]
 
 
-def test_what_serves_until_it_is_tuned_again_is_told_once(heard):
+def test_a_decision_that_serves_until_it_is_tuned_again_is_reported_once(events):
     autoinv.inv(batch())
-    file, problem = cpu_file(), heard[0].problem
+    file, problem = cpu_file(), events[0].problem
     old = file.get(problem)
     autoinv.forget()
     file.put(replace(old, contended=True), 5.0)
-    with planner._one_tuning:  # another thread is tuning: nothing is decided meanwhile
+    with planner._one_tuning:  # another thread is tuning, so nothing new is decided
         for _ in range(4):
             autoinv.inv(batch())
-    assert [event.tuned for event in heard] == [True, False]
+    assert [event.tuned for event in events] == [True, False]
     autoinv.inv(batch())
-    assert [event.tuned for event in heard] == [True, False, True]
+    assert [event.tuned for event in events] == [True, False, True]
 
 
-def test_nobody_is_told_after_unsubscribing_however_often(heard):
+def test_nothing_is_reported_after_unsubscribing(events):
     mine: list[DecisionEvent] = []
     unsubscribe = on_decision(mine.append)
     again = on_decision(mine.append)
@@ -108,10 +108,10 @@ def test_nobody_is_told_after_unsubscribing_however_often(heard):
     assert len(mine) == 3
     again()
     autoinv.inv(batch(500))
-    assert (len(mine), len(heard)) == (3, 3)
+    assert (len(mine), len(events)) == (3, 3)
 
 
-def test_what_a_callback_raises_is_logged_and_the_others_are_told(heard, caplog):
+def test_an_exception_of_a_callback_is_logged_and_the_others_are_called(events, caplog):
     def broken(event: DecisionEvent) -> None:
         raise ZeroDivisionError("mine")
 
@@ -123,7 +123,7 @@ def test_what_a_callback_raises_is_logged_and_the_others_are_told(heard, caplog)
     unsubscribe()
     end()
     assert torch.equal(X, batch())
-    assert (len(heard), len(late)) == (1, 1)
+    assert (len(events), len(late)) == (1, 1)
     (record,) = caplog.records
     assert (record.name, record.exc_info[0]) == ("autoinv", ZeroDivisionError)
 
@@ -141,28 +141,30 @@ def test_a_callback_may_use_autoinv_and_unsubscribe_itself():
     assert seen == [5]
 
 
-def test_what_cannot_be_called_is_refused():
+def test_a_callback_that_cannot_be_called_is_refused():
     with pytest.raises(TypeError, match="on_decision takes a function of one event, not 3"):
         on_decision(3)
 
 
 def test_a_program_without_listeners_makes_no_events(monkeypatch):
-    monkeypatch.setattr("autoinv.planning.events._event", lambda *a: pytest.fail("an event for nobody"))
+    monkeypatch.setattr(
+        "autoinv.planning.events._event", lambda *a: pytest.fail("an event without a callback")
+    )
     assert not wanted()
     autoinv.inv(batch())
 
 
-def test_many_threads_may_subscribe_and_leave_while_others_are_told():
+def test_threads_may_subscribe_and_unsubscribe_while_decisions_are_reported():
     end = threading.Event()
 
-    def come_and_go() -> None:
+    def subscribe_and_unsubscribe() -> None:
         while not end.is_set():
             on_decision(lambda event: None)()
 
-    threads = [threading.Thread(target=come_and_go) for _ in range(2)]
+    threads = [threading.Thread(target=subscribe_and_unsubscribe) for _ in range(2)]
     for thread in threads:
         thread.start()
-    with autoinv.using(mode="off"):  # decides, and tells, without timing
+    with autoinv.using(mode="off"):  # decides and reports without timing
         for count in range(2, 40):
             autoinv.inv(batch(count))
     end.set()
@@ -171,7 +173,7 @@ def test_many_threads_may_subscribe_and_leave_while_others_are_told():
     assert not wanted()
 
 
-def test_an_unsubscribed_callback_is_let_go():
+def test_an_unsubscribed_callback_is_released():
     class Holder:
         def __call__(self, event: DecisionEvent) -> None: ...
 
@@ -182,8 +184,8 @@ def test_an_unsubscribed_callback_is_let_go():
     assert sys.getrefcount(holder) == before
 
 
-def test_the_mode_off_tells_of_the_reference(heard):
+def test_the_mode_off_reports_the_reference(events):
     with autoinv.using(mode="off"):
         autoinv.inv(batch())
-    assert [(event.source, event.strategy) for event in heard] == [("reference", "batched")]
+    assert [(event.source, event.strategy) for event in events] == [("reference", "batched")]
     assert settings.current().mode == "tune"

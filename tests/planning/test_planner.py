@@ -1,4 +1,4 @@
-"""What shall run: pin, remembered, neighbour, tuned, reference - in this order."""
+"""What runs for a problem: pin, remembered, neighbour, tuned, reference - in this order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def planner(watch):
 
 
 def problem(*shape, threads=2, dtype=torch.float64, layout="contiguous"):
-    return Problem("inv", (shape,), dtype, "cpu", threads, layout)
+    return Problem("inv", (shape,), dtype, "cpu", threads, (layout,))
 
 
 def planned(planner, watch, p):
@@ -81,7 +81,7 @@ def test_the_strategy_setting_pins_wherever_the_strategy_supports_the_problem(pl
         assert planned(planner, watch, problem(81, 3, 3)).source == "pin"
 
 
-def test_a_remembered_strategy_that_exists_no_more_is_not_used(planner, watch):
+def test_a_remembered_strategy_that_no_longer_exists_is_not_used(planner, watch):
     plan = planned(planner, watch, problem(80, 3, 3))
     file = planner.file(plan.decision.problem)
     file.put(dataclasses.replace(plan.decision, strategy="long_gone", tunings=2), 1.0)
@@ -107,7 +107,7 @@ def test_a_neighbour_serves_and_is_not_stored(planner, watch):
     ],
     ids=lambda p: p.key,
 )
-def test_what_differs_in_more_than_a_few_matrices_is_no_neighbour(planner, watch, other):
+def test_a_problem_that_differs_in_more_than_its_batch_is_no_neighbour(planner, watch, other):
     planned(planner, watch, problem(100, 3, 3))
     assert planned(planner, watch, other).source == "tuned"
 
@@ -120,15 +120,15 @@ def test_a_thousand_batch_sizes_cost_about_two_tunings_for_each_power_of_two(pla
 def test_on_a_busy_machine_a_thousand_batch_sizes_still_cost_two_tunings_for_each_power_of_two(
     planner, watch
 ):
-    watch.given_share = 0.5
+    watch.given_cpu_share = 0.5
     sources = [planned(planner, watch, problem(b, 3, 3)).source for b in range(1, 1001)]
-    assert sources.count("tuned") == 19  # one batch of 1 there is, two of every other power
+    assert sources.count("tuned") == 19  # one for the batch of 1, two for every other power of two
 
 
 def test_a_contended_decision_serves_at_once_and_is_tuned_again_once_in_a_later_process(planner, watch):
-    watch.given_share = 0.5
+    watch.given_cpu_share = 0.5
     assert planned(planner, watch, problem(80, 3, 3)).decision.contended
-    watch.given_share = 1.0
+    watch.given_cpu_share = 1.0
     later = another_process(planner)
     first, second, third = (planned(later, watch, problem(80, 3, 3)) for _ in range(3))
     assert [(p.source, p.final) for p in (first, second, third)] == [
@@ -141,7 +141,7 @@ def test_a_contended_decision_serves_at_once_and_is_tuned_again_once_in_a_later_
 
 
 def test_a_machine_that_is_always_busy_is_tuned_three_times_in_all(planner, watch):
-    watch.given_share = 0.5
+    watch.given_cpu_share = 0.5
     for _ in range(6):
         process = another_process(planner)
         for _ in range(3):
@@ -157,7 +157,7 @@ def test_cached_mode_never_times(planner, watch):
 
 
 def test_cached_mode_uses_what_is_remembered_even_when_it_was_contended(planner, watch):
-    watch.given_share = 0.5
+    watch.given_cpu_share = 0.5
     planned(planner, watch, problem(80, 3, 3))
     before = spent(planner)
     with settings.using(mode="cached"):
@@ -172,7 +172,7 @@ def test_off_is_always_the_reference_whatever_is_pinned_or_remembered(planner, w
         assert planned(planner, watch, problem(80, 3, 3)).source == "reference"
 
 
-def test_a_budget_of_nothing_still_answers_by_the_reference(planner, watch):
+def test_a_budget_of_zero_answers_by_the_reference(planner, watch):
     with settings.using(budget=0):
         plan = planned(planner, watch, problem(80, 3, 3))
     assert (plan.source, plan.strategy.name, spent(planner)) == ("reference", "batched", 0)
@@ -198,7 +198,7 @@ def test_while_one_thread_tunes_another_is_answered_by_the_reference_and_asks_ag
     assert planned(planner, watch, problem(80, 3, 3)).source == "tuned"
 
 
-def test_an_interrupt_while_tuning_leaves_nothing_behind(planner, watch):
+def test_an_interrupt_while_tuning_releases_the_lock(planner, watch):
     native = planner.operation.strategy("native")
     native._raises = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
@@ -207,7 +207,7 @@ def test_an_interrupt_while_tuning_leaves_nothing_behind(planner, watch):
     assert planned(planner, watch, problem(80, 3, 3)).source == "tuned"
 
 
-def test_a_pin_of_an_unknown_strategy_is_told_and_ignored(planner, watch, private_cache_dir):
+def test_a_pin_of_an_unknown_strategy_is_ignored_with_a_warning(planner, watch, private_cache_dir):
     autoinv.pin((80, 3, 3), "loop", dtype=torch.float64)
     with pytest.warns(AutoinvWarning, match="'loop', which is no strategy"):
         assert planned(planner, watch, problem(80, 3, 3)).source == "tuned"

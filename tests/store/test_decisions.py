@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import stat
@@ -11,7 +12,7 @@ import torch
 from file_makers import Machine, batches, decision, leftovers, open_file, problem
 
 from autoinv.problem import Problem
-from autoinv.store import decisions, jsontext, merge, neighbours
+from autoinv.store import decisions, jsontext, neighbours
 
 
 def test_a_decision_is_found_again_by_the_next_process(tmp_path):
@@ -134,18 +135,18 @@ def test_one_object_for_each_folder_and_environment(tmp_path):
     assert decisions.opened(tmp_path, Machine()) is not decisions.opened(tmp_path, Machine("f" * 16))
 
 
-def test_a_contended_or_incomplete_decision_is_settled_by_its_third_tuning():
-    assert decision().settled
-    assert [decision(contended=True, tunings=count).settled for count in (1, 2, 3)] == [False, False, True]
-    assert [decision(complete=False, tunings=count).settled for count in (1, 2, 3)] == [False, False, True]
+def test_a_contended_or_incomplete_decision_is_final_by_its_third_tuning():
+    assert decision().final
+    assert [decision(contended=True, tunings=count).final for count in (1, 2, 3)] == [False, False, True]
+    assert [decision(complete=False, tunings=count).final for count in (1, 2, 3)] == [False, False, True]
 
 
-SETTLED = decision(strategy="batched")
+FINAL = decision(strategy="batched")
 CASES = {
-    "the first settled decision stays": (SETTLED, decision(), SETTLED),
-    "a re-tuning replaces it": (SETTLED, decision(tunings=2), decision(tunings=2)),
-    "a disturbed re-tuning does not": (SETTLED, decision(tunings=2, contended=True), SETTLED),
-    "a quiet one replaces a contended one": (
+    "the first final decision stays": (FINAL, decision(), FINAL),
+    "a re-tuning replaces it": (FINAL, decision(tunings=2), decision(tunings=2)),
+    "a contended re-tuning does not": (FINAL, decision(tunings=2, contended=True), FINAL),
+    "a conclusive one replaces a contended one": (
         decision(contended=True, tunings=2),
         decision(),
         decision(tunings=2),
@@ -160,12 +161,12 @@ CASES = {
         decision(contended=True),
         decision(strategy="batched", contended=True, tunings=2),
     ),
-    "three times contended is settled": (
+    "three times contended is final": (
         decision(strategy="batched", contended=True, tunings=3),
         decision(contended=True, tunings=3),
         decision(strategy="batched", contended=True, tunings=3),
     ),
-    "a later quiet one mends even that": (
+    "a later conclusive one replaces even that": (
         decision(strategy="batched", contended=True, tunings=3),
         decision(tunings=4),
         decision(tunings=4),
@@ -239,12 +240,73 @@ def test_each_operand_has_its_bucket(tmp_path):
     assert [d.problem for d in file.neighbours(asked)] == [many]
 
 
+def test_each_operand_has_its_own_core_dims(tmp_path):
+    def matrix_vector(batch: int, length: int) -> Problem:
+        return Problem("matmul", ((batch, 3, length), (batch, length)), torch.float64, "cpu", 2)
+
+    file = open_file(tmp_path)
+    for batch, length in ((70, 3), (70, 4), (200, 3)):
+        file.put(decision(problem=matrix_vector(batch, length)), 1.0)
+    near = file.neighbours(matrix_vector(80, 3), core_dims=(2, 1))
+    assert [d.problem for d in near] == [matrix_vector(70, 3)]
+    assert list(file.neighbours(matrix_vector(80, 3))) == []
+
+
+def test_a_bucket_is_all_but_the_batches_and_the_power_of_two_below_each():
+    key = "matmul/80x3x3,10x80x3x3/float64/cpu/threads=2/contiguous,transposed"
+    like = neighbours.bucket_of(key, (2, 2))
+    assert neighbours.bucket_of(key.replace("80x3", "100x3"), (2, 2)) == like
+    others = [key.replace("80x3", "128x3"), key.replace("10x80", "80"), key.replace("80x3x3,", "80x4x3,")]
+    others += [key.replace("contiguous,transposed", "transposed,contiguous"), key.replace("=2", "=1")]
+    assert [other for other in others if neighbours.bucket_of(other, (2, 2)) == like] == []
+    assert neighbours.bucket_of(key, (2, 1)) != like
+
+
+def test_a_bucket_holds_the_power_of_two_below_the_common_batch_too():
+    keys = [
+        f"matmul/{shapes}/float64/cpu/threads=2/contiguous,contiguous"
+        for shapes in ("10x1x3x3,80x3x3", "1x10x3x3,8x10x3x3")
+    ]
+    assert neighbours.bucket_of(keys[0], (2, 2)) != neighbours.bucket_of(keys[1], (2, 2))  # 800 and 80
+
+
+@pytest.mark.parametrize("key", ["inv", "inv/80x3x3", "inv/axbxc/float64", "matmul/3x3,3x3/float64"])
+def test_what_cannot_be_cut_as_a_key_has_no_bucket(key):
+    with pytest.raises(ValueError):
+        neighbours.bucket_of(key, (2,))
+
+
+def checked_keys(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that fills with the key of each entry that is checked by a file opened from now on."""
+    seen: list[str] = []
+
+    def parse(key: str, entry: object) -> decisions.Decision:
+        seen.append(key)
+        return decisions.from_entry(key, entry)
+
+    kind = copy.copy(decisions._KIND)
+    kind.parse = parse
+    monkeypatch.setattr(decisions, "_KIND", kind)
+    return seen
+
+
+def test_saves_check_each_entry_once(tmp_path, monkeypatch):
+    other = open_file(tmp_path)
+    seen = checked_keys(monkeypatch)
+    file = open_file(tmp_path)
+    for batch in (1, 2, 3):
+        file.put(decision(batch), 1.0)
+    other.put(decision(4), 1.0)
+    for batch in (5, 6, 7):
+        file.put(decision(batch), 1.0)
+    assert sorted(seen) == [problem(batch).key for batch in range(1, 7)]
+
+
 def test_only_the_neighbours_that_are_asked_for_are_checked(tmp_path, monkeypatch):
     open_file(tmp_path).put_all([decision(batch) for batch in range(1024, 1124)], 1.0)
-    file, seen = open_file(tmp_path), []
+    seen = checked_keys(monkeypatch)
+    file = open_file(tmp_path)
     assert file.get(problem(5000)) is None
-    checked = merge.checked
-    monkeypatch.setattr(merge, "checked", lambda key, *rest: seen.append(key) or checked(key, *rest))
     assert next(file.neighbours(problem(1200))) == decision(1123)
     assert seen == [problem(1123).key]
 
@@ -253,7 +315,7 @@ def test_a_look_for_neighbours_cuts_each_key_once_whatever_is_put_meanwhile(tmp_
     open_file(tmp_path).put_all([decision(batch) for batch in range(1024, 1124)], 1.0)
     file, seen = open_file(tmp_path), []
     place = neighbours._place
-    monkeypatch.setattr(neighbours, "_place", lambda key: seen.append(key) or place(key))
+    monkeypatch.setattr(neighbours, "_place", lambda key, *rest: seen.append(key) or place(key, *rest))
     assert next(file.neighbours(problem(1200))) == decision(1123)
     file.put(decision(1201), 1.0)
     assert next(file.neighbours(problem(1200))) == decision(1201)

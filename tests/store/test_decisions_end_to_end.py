@@ -19,13 +19,13 @@ from test_decisions_content import CORPUS
 import autoinv
 from autoinv import environment, settings
 from autoinv.environment import Environment
-from autoinv.ops.table import dispatcher
+from autoinv.ops.table import OPERATIONS
 from autoinv.problem import DTYPES, Problem
 from autoinv.store import decisions, disk, exchange, pins
 from autoinv.store.decisions import Decision, DecisionsFile
 from autoinv.tuning import timing
 
-NAMES = [strategy.name for strategy in dispatcher("inv").operation.table]
+NAMES = [strategy.name for strategy in OPERATIONS["inv"].operation.table]
 SHAPES = [(3, 3), (80, 1, 1), (80, 2, 2), (10, 8, 3, 3), (7, 4, 4), (9, 5, 5), (6, 16, 16), (3, 65, 65)]
 # A forked child uses one thread, as DataLoader's workers do: OpenMP hangs in one that would use more.
 CREATED = "2026-11-30T10:00:00Z"
@@ -91,7 +91,7 @@ def test_a_remembered_strategy_that_supports_the_problem_is_used_and_another_is_
 
 
 def test_a_strategy_that_raises_at_use_gives_way_to_the_reference_once_with_a_warning(monkeypatch):
-    strategy = dispatcher("inv").operation.strategy("closed_form")
+    strategy = OPERATIONS["inv"].dispatcher.operation.strategy("closed_form")
     assert strategy is not None
     calls = []
 
@@ -106,24 +106,24 @@ def test_a_strategy_that_raises_at_use_gives_way_to_the_reference_once_with_a_wa
     A = operand((10, 8, 3, 3))
     here().put(by_hand(Problem.of("inv", A), "closed_form"), 1.0)
     as_new_process()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert [is_right(A) for _ in range(3)] == [True] * 3
     assert len(calls) == 1
-    assert ["ZeroDivisionError" in str(warning.message) for warning in told] == [True]
+    assert ["ZeroDivisionError" in str(warning.message) for warning in caught] == [True]
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_with_any_file_of_the_corpus_the_answer_is_right_and_at_most_one_warning_is_told(path):
+def test_with_any_file_of_the_corpus_the_answer_is_right_and_at_most_one_warning_is_given(path):
     place = here().path
     assert place is not None
     place.write_bytes(path.read_bytes())
     place.chmod(0o600)
-    with warnings.catch_warnings(record=True) as told, autoinv.using(budget=0.002):
+    with warnings.catch_warnings(record=True) as caught, autoinv.using(budget=0.002):
         warnings.simplefilter("always")
         assert is_right(operand((80, 3, 3)))
         assert is_right(operand((81, 3, 3)))
-    assert len(told) <= 1
+    assert len(caught) <= 1
 
 
 def no_tuning(*_args: object, **_options: object) -> None:
@@ -158,17 +158,17 @@ def test_an_image_warmed_by_root_serves_an_ordinary_user_from_a_read_only_folder
         def work() -> None:
             torch.set_num_threads(1)
             with (
-                autoinv.using(cache_dir=str(folder), budget=0.01),
-                warnings.catch_warnings(record=True) as told,
+                autoinv.using(cache_dir=str(folder), budget=1.0),
+                warnings.catch_warnings(record=True) as caught,
             ):
                 warnings.simplefilter("always")
                 assert is_right(A)
                 assert (autoinv.explain(A).strategy, autoinv.explain(A).source) == ("einsum", "file")
                 assert autoinv.explain(operand((4, 3, 3))).source == "pin"
-                assert told == []
+                assert caught == []
                 assert is_right(operand((6, 6)))
                 assert autoinv.explain(operand((6, 6))).source == "tuned"
-                assert ["could not be saved" in str(warning.message) for warning in told] == [True]
+                assert ["could not be saved" in str(warning.message) for warning in caught] == [True]
 
         in_child(work, ANOTHER_UID)
 
@@ -289,7 +289,7 @@ def test_a_child_forked_while_another_thread_tunes_tunes_for_itself(monkeypatch)
 
 
 class Inverses(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Inverts in the worker, and says whether that was right."""
+    """Inverts in the worker, and returns whether that was right."""
 
     def __len__(self) -> int:
         return 6
@@ -307,7 +307,7 @@ def test_data_loader_workers_answer_after_their_parent_did(method):
     assert [bool(right) for right in loader] == [True] * 6
 
 
-def test_what_a_person_reads_in_the_file_is_what_runs():
+def test_what_the_user_reads_in_the_file_is_what_runs():
     A = operand((10, 8, 3, 3))
     autoinv.inv(A)
     entry = json.loads(here().path.read_text())["decisions"][Problem.of("inv", A).key]

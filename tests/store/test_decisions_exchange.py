@@ -40,7 +40,7 @@ def test_export_forget_import_export_gives_the_same_bytes(filled):
     assert target.read_bytes() == before
 
 
-def test_import_merges_and_what_is_settled_here_stays(filled, tmp_path):
+def test_import_merges_and_what_is_final_here_stays(filled, tmp_path):
     folder, target = filled
     export_to(target, open_file(folder), PinsFile(folder))
     other = tmp_path / "other"
@@ -183,27 +183,27 @@ def test_verify_says_why_a_file_is_not_used(filled):
 
 
 def populated(folder: Path) -> dict[str, Path]:
-    """Make files of a live and of a dead environment, strays, and files that are no business of ours."""
+    """Make files of this and of another environment, temporary files, and files that are no business of ours."""
     open_file(folder).put(decision(), 1.0)
     open_file(folder, ELSEWHERE).put(decision(), 1.0)
     PinsFile(folder).set(problem(), "loop", 1.0)
     old, new = folder / ".autoinv-1-0a.tmp", folder / ".autoinv-1-0b.tmp"
-    dead = open_file(folder, ELSEWHERE).path
+    other_file = open_file(folder, ELSEWHERE).path
     others = [
         folder / "thesis.json",
         folder / "decisions-v1-thesis.json",
         folder / "decisions-v2-00000000.json",
     ]
-    for path in (old, new, *others, dead.with_name(dead.name + ".corrupt")):
+    for path in (old, new, *others, other_file.with_name(other_file.name + ".corrupt")):
         path.write_text("x")
     os.utime(old, (time.time() - 7200,) * 2)
-    return {"dead": dead, "old": old}
+    return {"other": other_file, "old": old}
 
 
-def test_prune_removes_dead_environments_and_old_strays_and_nothing_else(tmp_path):
+def test_prune_removes_other_environments_and_stale_temporary_files_and_nothing_else(tmp_path):
     made = populated(tmp_path)
     before = set(tmp_path.iterdir())
-    gone = {made["old"], *tmp_path.glob(made["dead"].name + "*")}
+    gone = {made["old"], *tmp_path.glob(made["other"].name + "*")}
     assert set(prune(tmp_path, {Machine().fingerprint}, dry_run=True)) == gone
     assert set(tmp_path.iterdir()) == before
     assert set(prune(tmp_path, {Machine().fingerprint})) == gone
@@ -213,9 +213,9 @@ def test_prune_removes_dead_environments_and_old_strays_and_nothing_else(tmp_pat
 
 def test_prune_leaves_an_environment_whose_lock_is_held(tmp_path):
     made = populated(tmp_path)
-    with locking.locked(table.lock_path(made["dead"]), 0.0):
+    with locking.locked(table.lock_path(made["other"]), 0.0):
         assert prune(tmp_path, {Machine().fingerprint}) == [made["old"]]
-    assert made["dead"].exists()
+    assert made["other"].exists()
 
 
 def test_prune_of_a_missing_folder_removes_nothing(tmp_path):

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,70 @@ def test_a_thread_that_saves_makes_another_wait_no_longer_than_allowed(tmp_path,
     thread.join()
     assert file.put(decision(3), 1.0)
     assert batches(tmp_path) == [1, 2, 3]
+
+
+@pytest.fixture(params=["before the file is replaced", "after it"])
+def meanwhile(request, monkeypatch) -> Callable[[Callable[[], object]], None]:
+    """Let some work happen in another thread once, during the next save."""
+    replace = disk.replace
+
+    def during_the_next_save(work: Callable[[], object]) -> None:
+        def replaces(path: Path, data: bytes) -> None:
+            monkeypatch.setattr(disk, "replace", replace)
+            steps = [lambda: replace(path, data), lambda: run_in_thread(work)]
+            for step in steps if request.param == "after it" else reversed(steps):
+                step()
+
+        monkeypatch.setattr(disk, "replace", replaces)
+
+    return during_the_next_save
+
+
+def run_in_thread(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_a_decision_put_while_a_save_is_in_progress_is_saved_with_the_next(tmp_path, meanwhile):
+    file = open_file(tmp_path)
+    meanwhile(lambda: file.put(decision(2), 0.0))
+    assert file.put(decision(1), 1.0)
+    assert file.unsaved == 1
+    assert file.get(problem(2)) == decision(2)
+    assert file.put(decision(3), 1.0)
+    assert batches(tmp_path) == [1, 2, 3]
+
+
+def test_a_newer_decision_put_while_an_older_one_is_saved_is_saved_with_the_next(tmp_path, meanwhile):
+    file = open_file(tmp_path)
+    meanwhile(lambda: file.put(decision(1, tunings=2), 0.0))
+    assert file.put(decision(1), 1.0)
+    assert file.get(problem(1)) == decision(1, tunings=2)
+    assert file.put(decision(2), 1.0)
+    assert open_file(tmp_path).get(problem(1)) == decision(1, tunings=2)
+
+
+@pytest.mark.parametrize("stored", [None, decision(1, contended=True)])
+def test_a_decision_forgotten_while_it_is_saved_stays_forgotten(tmp_path, meanwhile, stored):
+    file = open_file(tmp_path)
+    if stored:
+        file.put(stored, 1.0)
+    meanwhile(lambda: file.forget(lambda p: p.batch == 1, 0.0))
+    assert file.put(decision(1), 1.0)
+    assert file.get(problem(1)) is None
+    assert file.unsaved == 1
+    assert file.put(decision(2), 1.0)
+    assert batches(tmp_path) == [2]
+
+
+def test_a_pin_removed_while_it_is_saved_stays_removed(tmp_path, meanwhile):
+    file = pins.PinsFile(tmp_path)
+    meanwhile(lambda: file.remove(problem(1), 0.0))
+    assert file.set(problem(1), "loop", 1.0)
+    assert file.get(problem(1)) is None
+    assert file.set(problem(2), "loop", 1.0)
+    assert pins.PinsFile(tmp_path).all() == {pins.pin_key(problem(2)): "loop"}
 
 
 def test_fork_at_any_moment_of_a_save_in_another_thread(tmp_path):

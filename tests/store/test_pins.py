@@ -1,16 +1,21 @@
-"""Pins: a person's word holds for every thread count, layout and environment."""
+"""Pins: what the user chose holds for every thread count, layout and environment."""
 
 from __future__ import annotations
 
 import json
 import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
-from file_makers import in_child, problem
+from file_makers import fork, in_child, problem, wait_for
 
 from autoinv.problem import Problem
-from autoinv.store import pins
+from autoinv.store import disk, pins
 from autoinv.store.pins import PinsFile
 
 KEY = "inv/80x3x3/float64/cpu"
@@ -111,11 +116,11 @@ def test_a_bad_pin_is_dropped_with_a_warning_and_the_others_hold(tmp_path, key, 
     assert list(json.loads(path.read_text())["pins"]) == [good, "inv/82x3x3/float64/cpu"]
 
 
-def test_a_damaged_pins_file_is_set_aside(tmp_path):
+def test_a_damaged_pins_file_is_quarantined(tmp_path):
     path = tmp_path / "pins-v1.json"
     path.write_text('{"schema": 1, "pins": {')
     path.chmod(0o600)
-    with pytest.warns(match="set aside as pins-v1.json.corrupt"):
+    with pytest.warns(match="quarantined as pins-v1.json.corrupt"):
         assert PinsFile(tmp_path).get(problem()) is None
     assert (tmp_path / "pins-v1.json.corrupt").read_text() == '{"schema": 1, "pins": {'
     assert PinsFile(tmp_path).set(problem(), "loop", 1.0)
@@ -138,3 +143,87 @@ def test_pins_of_two_processes_are_merged(tmp_path):
     in_child(lambda: PinsFile(tmp_path).set(problem(81), "bmm", 1.0))
     late.set(problem(), "loop", 1.0)
     assert PinsFile(tmp_path).all() == {KEY: "loop", "inv/81x3x3/float64/cpu": "bmm"}
+
+
+@contextmanager
+def running(work: Callable[[], object]) -> Iterator[None]:
+    """Run ``work`` again and again in another thread during the block, with threads switched often."""
+    stop, interval_s = threading.Event(), sys.getswitchinterval()
+
+    def run() -> None:
+        while not stop.is_set():
+            work()
+
+    thread = threading.Thread(target=run)
+    sys.setswitchinterval(1e-5)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(interval_s)
+
+
+def test_a_pin_just_saved_never_vanishes_for_readers_in_other_threads(tmp_path):
+    file, batch, missed = PinsFile(tmp_path), [0], []
+    file.set(problem(1), "loop", 1.0)
+    batch[0] = 1
+
+    def reads() -> None:
+        asked = batch[0]
+        if file.get(problem(asked)) != "loop":
+            missed.append(asked)
+
+    with running(reads), running(reads):
+        for count in range(2, 102):
+            assert file.set(problem(count), "loop", 5.0)
+            batch[0] = count
+    assert missed == []
+    assert len(PinsFile(tmp_path).all()) == 101
+
+
+def test_a_pin_just_saved_stays_while_another_process_saves_and_readers_reload(tmp_path):
+    file, missed = PinsFile(tmp_path), []
+    ends_s = time.monotonic() + 1.0
+
+    def saves_others() -> None:
+        other, count = PinsFile(tmp_path), 1000
+        while time.monotonic() < ends_s:
+            count += 1
+            other.set(problem(count), "bmm", 5.0)
+
+    child = fork(saves_others)
+    with running(file.all), running(file.all):
+        count = 0
+        while time.monotonic() < ends_s:
+            count += 1
+            file.set(problem(count), "loop", 5.0)
+            missed += [n for n in (1, count) if file.get(problem(n)) != "loop"]
+    assert wait_for(child) == 0
+    assert missed == []
+
+
+def test_a_reader_that_read_before_a_save_does_not_hide_what_was_saved(tmp_path, monkeypatch):
+    file = PinsFile(tmp_path)
+    file.set(problem(1), "loop", 1.0)
+    PinsFile(tmp_path).set(problem(2), "loop", 1.0)  # so that the next look reads
+    read, reading, go_on = disk.read, threading.Event(), threading.Event()
+
+    def slow(*args: object, **options: object) -> bytes:
+        data = read(*args, **options)
+        if threading.current_thread() is reader:
+            reading.set()
+            assert go_on.wait(30.0)
+        return data
+
+    monkeypatch.setattr(disk, "read", slow)
+    found: list[str | None] = []
+    reader = threading.Thread(target=lambda: found.append(file.get(problem(3))))
+    reader.start()
+    assert reading.wait(30.0)
+    assert file.set(problem(3), "bmm", 1.0)
+    go_on.set()
+    reader.join()
+    assert found == ["bmm"]
+    assert file.get(problem(3)) == "bmm"

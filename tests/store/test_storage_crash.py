@@ -46,10 +46,10 @@ def _age(place: Path, by_s: float) -> None:
 
 
 def test_a_fresh_temporary_file_is_left_to_the_one_that_writes_it(tmp_path):
-    stray = tmp_path / ".autoinv-1-00.tmp"
-    stray.write_text("x")
+    fresh = tmp_path / ".autoinv-1-00.tmp"
+    fresh.write_text("x")
     open_file(tmp_path).put(decision(), 1.0)
-    assert leftovers(tmp_path) == [stray.name]
+    assert leftovers(tmp_path) == [fresh.name]
 
 
 def test_sweeping_touches_no_file_that_is_not_ours(tmp_path):

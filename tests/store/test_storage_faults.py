@@ -213,12 +213,12 @@ def test_an_interrupt_at_any_step_breaks_nothing_and_the_next_save_works(tmp_pat
             assert batches(folder) == [1, 2, 3]
 
 
-def test_a_failed_save_is_told_once_with_the_cause_and_the_remedy(tmp_path):
+def test_a_failed_save_is_reported_once_with_the_cause_and_the_remedy(tmp_path):
     file = open_file(tmp_path)
-    with pytest.warns() as told, faults(lambda _, call: call == "fsync", raising("ENOSPC")):
+    with pytest.warns() as caught, faults(lambda _, call: call == "fsync", raising("ENOSPC")):
         file.put(decision(1), 1.0)
         file.put(decision(2), 1.0)
-    assert [str(warning.message) for warning in told] == [
+    assert [str(warning.message) for warning in caught] == [
         f"autoinv: {file.path} could not be saved (No space left on device). "
         "Set AUTOINV_CACHE_DIR to a folder that can be written; decisions last for this process."
     ]

@@ -1,4 +1,4 @@
-"""What the tests of a strategy's contract share."""
+"""Helpers for the tests of the contract that every strategy keeps."""
 
 from __future__ import annotations
 

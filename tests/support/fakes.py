@@ -1,7 +1,8 @@
-"""An operation whose strategies cost what a test says, on a clock that only they move."""
+"""An operation whose strategies take the time that a test sets, on a clock that only they advance."""
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Mapping
 
@@ -14,16 +15,16 @@ from autoinv.tuning.timing import Stopwatch
 
 
 class FakeStopwatch(Stopwatch):
-    """Time passes only when a fake strategy runs; ``share`` is what part of it this thread got."""
+    """Time passes only when a fake strategy runs; ``cpu_share`` is the part of it that this thread got."""
 
-    def __init__(self, share: float = 1.0) -> None:
+    def __init__(self, cpu_share: float = 1.0) -> None:
         self.now_s = 100.0
         self.used_s = 0.0
-        self.given_share = share
+        self.given_cpu_share = cpu_share
 
     def advance(self, seconds: float) -> None:
         self.now_s += seconds
-        self.used_s += seconds * self.given_share
+        self.used_s += seconds * self.given_cpu_share
 
     def wall_s(self) -> float:
         return self.now_s
@@ -31,7 +32,7 @@ class FakeStopwatch(Stopwatch):
     def thread_s(self) -> float:
         return self.used_s
 
-    def share(self, wall_s: float, thread_s: float) -> float:
+    def cpu_share(self, wall_s: float, thread_s: float) -> float:
         return thread_s / wall_s if wall_s else 1.0
 
 
@@ -45,7 +46,7 @@ class FakeStrategy(Strategy):
         seconds: float,
         *,
         noise: float = 0.0,
-        team: bool = False,
+        multithreaded: bool = False,
         raises: Exception | None = None,
         wrong: bool = False,
         each_matrix: bool = False,
@@ -54,15 +55,15 @@ class FakeStrategy(Strategy):
         self.name = name  # type: ignore[misc]
         self.calls: list[tuple[int, ...]] = []
         self._stopwatch, self._seconds, self._noise = stopwatch, seconds, noise
-        self._team, self._raises, self._wrong = team, raises, wrong
+        self._multithreaded, self._raises, self._wrong = multithreaded, raises, wrong
         self._each, self._supported = each_matrix, supported
         self._random = random.Random(name)
 
     def supports(self, problem: Problem) -> bool:
         return self._supported
 
-    def opens_team(self, problem: Problem) -> bool:
-        return self._team
+    def is_multithreaded(self, problem: Problem) -> bool:
+        return self._multithreaded
 
     def may_be_slow(self, problem: Problem) -> bool:
         return self._each
@@ -83,14 +84,10 @@ class FakeStrategy(Strategy):
 
 def fake_operation(strategies: list[Strategy], template: Operation) -> Operation:
     """The operation ``template`` with these strategies, the first being the reference."""
-    return Operation(
-        template.name,
-        tuple(strategies),
-        (strategies[0].name,),
-        template.operands,
-        template.sliced,
-        template.reject_reason,
-    )
+    operation = copy.copy(template)
+    operation.table = tuple(strategies)
+    operation.references = (strategies[0].name,)
+    return operation
 
 
 def rounds_of(costs: Mapping[str, float], count: int = 12) -> dict[str, list[float]]:

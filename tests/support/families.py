@@ -1,4 +1,4 @@
-"""Families of matrices that tell a careful inverse from a careless one, each ``(count, n, n)``."""
+"""Families of matrices that distinguish an accurate inverse from an inaccurate one, each ``(count, n, n)``."""
 
 from __future__ import annotations
 

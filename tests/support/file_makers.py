@@ -36,7 +36,7 @@ class Machine:
 
 
 def problem(batch: int = 80, n: int = 3, threads: int = 2, layout: str = "contiguous") -> Problem:
-    return Problem("inv", ((batch, n, n),), torch.float64, "cpu", threads, layout)
+    return Problem("inv", ((batch, n, n),), torch.float64, "cpu", threads, (layout,))
 
 
 def decision(batch: int = 80, n: int = 3, **changes: object) -> Decision:

@@ -1,4 +1,4 @@
-"""The command line as a test gives it, and a stopwatch that makes tuning quick and sure."""
+"""The command line as a test gives it, and a stopwatch that makes tuning quick and repeatable."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def run(capsys: pytest.CaptureFixture[str], *argv: object) -> Result:
     """Run a command in this process."""
     capsys.readouterr()
     code = main([str(word) for word in argv])
-    said = capsys.readouterr()
-    return Result(code, said.out, said.err)
+    printed = capsys.readouterr()
+    return Result(code, printed.out, printed.err)
 
 
 def run_apart(*argv: object, timeout_s: float = 120, **variables: str) -> Result:
-    """Run a command as a person does, in a process of its own."""
+    """Run a command as a user does, in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-m", "autoinv.tune", *map(str, argv)],
         capture_output=True,
@@ -47,12 +47,12 @@ def run_apart(*argv: object, timeout_s: float = 120, **variables: str) -> Result
 
 
 class QuickStopwatch(Stopwatch):
-    """Runs each call once, and says that each new one takes three times as long as the one before."""
+    """Runs each call once, and reports three times the seconds for each new call."""
 
     def __init__(self) -> None:
         self._seen: list[object] = []
 
-    def share(self, wall_s: float, thread_s: float) -> float:
+    def cpu_share(self, wall_s: float, thread_s: float) -> float:
         return 1.0
 
     def seconds(self, call, repeats: int) -> float:
@@ -64,7 +64,7 @@ class QuickStopwatch(Stopwatch):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Tuning that needs no quiet machine: every decision is complete, quiet, and made in a few calls."""
+    """Tuning that needs no idle machine: every decision is complete, uncontended, and made in a few calls."""
     monkeypatch.setattr("autoinv.tuning.tuner.stopwatch_for", lambda device: QuickStopwatch())
     monkeypatch.setenv("AUTOINV_BUDGET", "20")
 

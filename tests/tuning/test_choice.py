@@ -1,4 +1,4 @@
-"""The rules of choice: the best, unless it is restless or hardly better than the reference."""
+"""The rules of choice: the best, unless it is multithreaded or hardly better than the reference."""
 
 from __future__ import annotations
 
@@ -26,46 +26,46 @@ def test_the_reference_keeps_its_place_unless_beaten_in_every_third_of_the_round
     assert choose(rounds, "batched", ALL)[0] == "batched"
 
 
-def test_two_identical_candidates_leave_the_reference_twenty_times_of_twenty():
+def test_of_two_identical_candidates_the_reference_is_chosen_twenty_times_of_twenty():
     noise = random.Random(1)
     for _ in range(20):
         rounds = {name: [1 + 0.2 * noise.random() for _ in range(24)] for name in ("batched", "flat")}
         assert choose(rounds, "batched", ALL)[0] == "batched"
 
 
-def test_a_calm_strategy_is_preferred_within_one_and_a_half_times_of_the_best():
+def test_a_single_threaded_strategy_is_preferred_within_one_and_a_half_times_of_the_best():
     rounds = rounds_of({"batched": 1.0, "native": 1.4, "bmm": 1.45})
     assert choose(rounds, "batched", frozenset({"native", "bmm"}))[0] == "native"
 
 
-def test_a_calm_strategy_further_behind_than_that_is_not():
+def test_a_single_threaded_strategy_further_behind_is_not_preferred():
     rounds = rounds_of({"batched": 1.0, "native": 1.6})
     assert choose(rounds, "batched", frozenset({"native"}))[0] == "batched"
 
 
-def test_a_restless_reference_does_not_keep_its_place_against_a_calm_equal():
+def test_a_multithreaded_reference_does_not_keep_its_place_against_a_single_threaded_equal():
     rounds = rounds_of({"batched": 1.0, "native": 1.0})
     assert choose(rounds, "batched", frozenset({"native"}))[0] == "native"
 
 
-def test_the_mean_of_a_restless_strategy_decides_on_a_contended_machine_and_its_median_on_a_quiet_one():
+def test_the_mean_of_a_multithreaded_strategy_counts_on_a_contended_machine_and_its_median_otherwise():
     rounds = {"batched": [2.0] * 9, "flat": [1.0, 1.0, 19.0] * 3}
-    assert choose(rounds, "batched", frozenset(), share=1.0)[0] == "flat"
-    assert choose(rounds, "batched", frozenset(), share=0.5)[0] == "batched"
+    assert choose(rounds, "batched", frozenset(), cpu_share=1.0)[0] == "flat"
+    assert choose(rounds, "batched", frozenset(), cpu_share=0.5)[0] == "batched"
 
 
-def test_one_descheduling_is_not_held_against_a_calm_strategy():
+def test_one_descheduling_does_not_count_against_a_single_threaded_strategy():
     rounds = {"batched": [13e-6] * 9, "native": [2e-6] * 8 + [8e-3]}
-    chosen, seconds = choose(rounds, "batched", ALL, share=0.5)
+    chosen, seconds = choose(rounds, "batched", ALL, cpu_share=0.5)
     assert (chosen, seconds["native"]) == ("native", 4e-6)
 
 
-def test_a_lead_in_a_single_round_is_judged_by_that_round():
+def test_a_lead_in_a_single_round_is_decided_by_that_round():
     assert clearly_faster([1.0], [1.06])
     assert not clearly_faster([1.0], [1.04])
 
 
-def test_an_earlier_choice_stands_unless_it_is_clearly_beaten_or_the_challenger_is_calmer():
+def test_an_earlier_choice_stands_unless_clearly_beaten_or_the_challenger_alone_is_single_threaded():
     assert holds("bmm", "native", {"bmm": 1.04, "native": 1.0}, ALL)
     assert not holds("bmm", "native", {"bmm": 1.06, "native": 1.0}, ALL)
     assert not holds("bmm", "native", {"native": 1.0}, ALL)

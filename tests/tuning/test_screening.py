@@ -1,4 +1,4 @@
-"""The first look at the candidates, and the operands that they are looked at with."""
+"""The screening of the candidates, and the operands that they are screened on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fakes import FakeStopwatch, FakeStrategy, fake_operation
 
 from autoinv.ops.inv.operation import INV
 from autoinv.problem import Problem
-from autoinv.tuning.operands import dense_stride, fewer, random_operand
+from autoinv.tuning.operands import dense_stride, random_operand, sliced
 from autoinv.tuning.screening import screen
 from autoinv.tuning.timing import race
 from autoinv.tuning.tuner import tune
@@ -20,19 +20,19 @@ def watch():
 
 
 def problem(*shape, layout="contiguous"):
-    return Problem("inv", (shape,), torch.float64, "cpu", 2, layout)
+    return Problem("inv", (shape,), torch.float64, "cpu", 2, (layout,))
 
 
-def test_a_reference_that_takes_the_whole_budget_does_not_keep_the_calm_ones_from_their_turn(watch):
-    restless = FakeStrategy("batched", watch, 60e-3, team=True)
-    operation = fake_operation([restless, FakeStrategy("native", watch, 1e-3)], INV)
+def test_single_threaded_strategies_are_screened_before_a_reference_that_takes_the_whole_budget(watch):
+    batched = FakeStrategy("batched", watch, 60e-3, multithreaded=True)
+    operation = fake_operation([batched, FakeStrategy("native", watch, 1e-3)], INV)
     decision = tune(operation, problem(64, 3, 3), [dense_stride((64, 3, 3), "contiguous")], 0.1, watch)
     assert decision.strategy == "native"
 
 
-def test_a_candidate_is_judged_by_the_reference_whichever_of_them_ran_first(watch):
+def test_a_candidate_is_compared_with_the_reference_whichever_ran_first(watch):
     strategies = [
-        FakeStrategy("batched", watch, 1e-5, team=True),
+        FakeStrategy("batched", watch, 1e-5, multithreaded=True),
         FakeStrategy("sloppy", watch, 1e-6, wrong=True),
     ]
     screened = screen(fake_operation(strategies, INV), problem(64, 3, 3), watch, watch.wall_s() + 1)
@@ -40,7 +40,7 @@ def test_a_candidate_is_judged_by_the_reference_whichever_of_them_ran_first(watc
     assert set(screened.slice_s) == {"batched"}
 
 
-def test_times_grown_from_a_slice_choose_but_are_not_shown_as_measured(watch):
+def test_times_extrapolated_from_a_slice_decide_but_are_not_shown_as_measured(watch):
     strategies = [
         FakeStrategy("batched", watch, 1e-3, each_matrix=True),
         FakeStrategy("flat", watch, 1e-4, each_matrix=True),
@@ -53,7 +53,7 @@ def test_times_grown_from_a_slice_choose_but_are_not_shown_as_measured(watch):
     assert decision.rejected["flat"].startswith("only seen on 64 of 100000 matrices: 6.4e+03 us")
 
 
-def test_a_clear_lead_is_one_candidates_own_in_three_rounds_running(watch):
+def test_a_clear_lead_needs_the_same_candidate_in_three_consecutive_rounds(watch):
     turns = {"a": iter([1, 9, 1, 1, 1, 1]), "b": iter([9, 1, 9, 9, 9, 9])}
 
     def call(name):
@@ -69,7 +69,7 @@ def test_a_clear_lead_is_one_candidates_own_in_three_rounds_running(watch):
     assert result.count == 5  # b led the second round, so the count began anew at the third
 
 
-def test_a_clock_that_goes_back_measures_the_least_time_there_is():
+def test_a_clock_that_goes_back_measures_the_smallest_time():
     class Backwards(FakeStopwatch):
         def wall_s(self):
             self.now_s -= 1e-6
@@ -97,14 +97,14 @@ def test_operands_have_the_callers_shape_and_strides(shape, stride):
     ("shape", "stride"),
     [((2, 3, 3), (190_000_000, 3, 1)), ((2000, 3, 3), (14_400, 120, 1)), ((3, 2, 2), (1, 10**9, 10**7))],
 )
-def test_a_few_numbers_of_a_large_storage_do_not_cost_the_whole_of_it(shape, stride):
+def test_operands_for_a_small_part_of_a_large_storage_are_small(shape, stride):
     A = random_operand(shape, stride, torch.float32, "cpu")
     assert A.shape == shape
     assert A.untyped_storage().nbytes() < 10_000_000
     narrowed = A.stride()
     assert sorted(range(3), key=lambda d: stride[d]) == sorted(range(3), key=lambda d: narrowed[d])
     assert not A.is_contiguous()
-    assert A.unique().numel() > A.numel() // 4  # no two numbers lie on one another
+    assert A.unique().numel() > A.numel() // 4  # no two elements share memory
 
 
 @pytest.mark.parametrize(
@@ -116,5 +116,5 @@ def test_a_few_numbers_of_a_large_storage_do_not_cost_the_whole_of_it(shape, str
         ((9, 200, 200), (2, 200, 200)),
     ],
 )
-def test_a_slice_keeps_its_dims_and_few_matrices(shape, expected):
-    assert fewer(shape) == expected
+def test_a_slice_keeps_the_dims_and_few_matrices(shape, expected):
+    assert sliced(INV, problem(*shape)).shapes == (expected,)

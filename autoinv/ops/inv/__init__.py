@@ -1,25 +1,29 @@
-"""The inverse of batches of square matrices: `inv` and `inv_ex`."""
+"""The inverse of batches of square matrices: `inv`, its fast path, and its fast path into ``out=``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, get_num_threads, is_grad_enabled
-from torch._C import _len_torch_dispatch_stack
+from torch._C import _increment_version, _len_torch_dispatch_stack
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import has_torch_function_unary
 
+from autoinv.calls.call import Call, Replaced
 from autoinv.calls.general import general
+from autoinv.calls.library_op import register
 from autoinv.calls.out import into
-from autoinv.calls.state import is_ordinary
-from autoinv.ops.inv.ex import InvEx, fill_out, fits_out, torch_inv_ex
-from autoinv.ops.inv.operation import DISPATCHER
+from autoinv.ops.inv.operation import INV
+from autoinv.ops.inv.strategies._kernels import Kernel, address_call
+from autoinv.ops.inv.strategies._lu import fall_back
+from autoinv.planning.dispatch import Dispatcher
 from autoinv.strategy import LinAlgError
 
-_memo = DISPATCHER.memo
+_DISPATCHER = Dispatcher(INV)
+_memo = _DISPATCHER.memo
 
 
 def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -42,7 +46,7 @@ def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
         tensor([[ 0.6000, -0.7000],
                 [-0.2000,  0.4000]])
     """
-    # The plain lane. Each test stands for a state that looks like an ordinary tensor and is not; together with the
+    # The fast path. Each test stands for a state that looks like an ordinary tensor and is not; together with the
     # key and the look-up they cost about one torch.empty_like (scripts/bench_overhead.py), so none is a call of ours.
     if (
         type(A) is not Tensor
@@ -54,59 +58,100 @@ def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
         or peek_interpreter_stack() is not None
         or (A.requires_grad and is_grad_enabled())
     ):
-        return general(A) if out is None else into(A, out)
+        return general(CALL, A) if out is None else _into(A, out)
     try:
         if A.is_cpu and A.is_contiguous():
             key: tuple[object, ...] = (A.shape, A.dtype, get_num_threads())
         else:
             key = (A.shape, A.dtype, A.device, get_num_threads(), A.stride())
     except (RuntimeError, NotImplementedError):  # sparse, nested: a layout without strides
-        return general(A)
+        return general(CALL, A)
     try:
         run = _memo[key]
     except KeyError:
-        run = DISPATCHER.miss(key, A)
+        run = _DISPATCHER.miss(key, A)
     try:
         return run(A)
     except LinAlgError:
         raise
     except Exception as error:
-        return DISPATCHER.failed(key, A, None, error)
+        return _DISPATCHER.failed(key, (A,), None, error)
 
 
-def inv_ex(A: Tensor, *, check_errors: bool = False, out: Sequence[Tensor] | None = None) -> InvEx:
-    """Return the inverse of each matrix and say which are singular, as ``torch.linalg.inv_ex`` does.
+_Direct = tuple[Kernel, int, int, int, int, int]
+"""A kernel that takes two addresses, its dtype's code, n and batch, and minus and plus the bytes of an operand.
 
-    Where no matrix is singular, the usual case, the strategy chosen for `inv` answers. The inverse is
-    differentiable, the info is not.
+A plain tuple: a named one takes 40 ns more to unpack.
+"""
 
-    Args:
-        A: ``(*, n, n)``, float32, float64, complex64 or complex128.
-        check_errors: raise for a singular matrix instead of marking it.
-        out: two tensors to write inverse and info into, by torch's rules for ``out=``.
+# Contiguous problems whose chosen strategy is such a kernel. They stand in the memo, to be forgotten with it.
+_direct = cast("dict[tuple[object, ...], _Direct]", _memo)
 
-    Returns:
-        A named tuple ``(inverse, info)``: ``(*, n, n)``, contiguous, and int32 ``(*)``: 0, or the 1-based
-        index of the zero pivot; what stands in ``inverse`` there is PyTorch's own.
 
-    Raises:
-        torch.linalg.LinAlgError: with ``check_errors``, when a matrix is singular.
-        RuntimeError: for what ``torch.linalg.inv_ex`` refuses, in its words.
-
-    Example:
-        >>> import torch, autoinv
-        >>> A = torch.stack([torch.eye(2), torch.zeros(2, 2)])
-        >>> autoinv.inv_ex(A).info
-        tensor([0, 1], dtype=torch.int32)
-    """
-    if not is_ordinary(A):
-        return torch_inv_ex(A, check_errors, out)
-    if out is not None:
-        if not fits_out(A, out):
-            return torch_inv_ex(A, check_errors, out)
-        return fill_out(inv_ex(A, check_errors=check_errors), out)
+def _into(A: Tensor, out: Tensor) -> Tensor:
+    """Write the inverse of ``A`` into ``out`` and return it."""
+    # Two plain contiguous CPU tensors, apart or the same: a path of its own that allocates nothing. Each test
+    # is for a state that needs more care; torch's getters are the cost, 50 to 100 ns each. Only a view is negated.
+    if (
+        type(A) is not Tensor
+        or type(out) is not Tensor
+        or is_dynamo_compiling()
+        or forward_ad._current_level >= 0
+        or _len_torch_dispatch_stack()
+        or has_torch_function_unary(A)
+        or peek_interpreter_stack() is not None
+        or ((A.requires_grad or out.requires_grad) and is_grad_enabled())
+        or not A.is_cpu
+        or not out.is_cpu
+        or not A.is_contiguous()
+        or not out.is_contiguous()
+        or (A._is_view() and A.is_neg())
+        or (out._is_view() and out.is_neg())
+    ):
+        return into(CALL, (A,), out)
     try:
-        inverse = inv(A)
-    except LinAlgError:
-        return torch_inv_ex(A, check_errors)
-    return InvEx(inverse, torch.zeros(A.shape[:-2], dtype=torch.int32, device=A.device))
+        out._version  # noqa: B018 (an inference tensor has none, and saying so is its cheapest test)
+    except RuntimeError:
+        return into(CALL, (A,), out)
+    shape, dtype = A.shape, A.dtype
+    direct = _direct.get((shape, dtype, get_num_threads(), "out"))
+    if direct is None:
+        return _into_and_remember(A, out)
+    if out.shape != shape or out.dtype is not dtype:
+        return into(CALL, (A,), out)
+    kernel, code, n, batch, below, above = direct
+    source = A.data_ptr()
+    target = out.data_ptr()
+    if below < source - target < above and source != target:  # they overlap
+        return into(CALL, (A,), out)
+    _increment_version((out,))
+    try:
+        left = kernel(source, target, code, n, batch)
+    except ValueError:  # no memory behind one of them
+        return into(CALL, (A,), out)
+    if left is not None:
+        fall_back(A, out, left)
+    return out
+
+
+def _into_and_remember(A: Tensor, out: Tensor) -> Tensor:
+    result = into(CALL, (A,), out)
+    key = (A.shape, A.dtype, get_num_threads())
+    run = _memo.get(key)  # absent while the decision is not final
+    call = address_call(run) if run is not None and A.shape[-1] > 1 else None
+    if call is not None:
+        direct_key = (*key, "out")
+        _direct[direct_key] = (*call, -A.nbytes, A.nbytes)
+    return result
+
+
+CALL = Call(
+    inv,
+    _DISPATCHER,
+    register(_DISPATCHER),
+    replaces=(
+        Replaced(torch.linalg, "inv", ("A",)),
+        Replaced(torch, "inverse", ("input",)),
+        Replaced(torch.Tensor, "inverse", ("self",)),
+    ),
+)

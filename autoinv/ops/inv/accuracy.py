@@ -17,7 +17,7 @@ _WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 def inverse_residual(A: torch.Tensor, X: torch.Tensor) -> tuple[float, float]:
     """Return the worst right and left residual of the inverses ``X`` of ``A``, ``(*, n, n)``, in n * eps.
 
-    Nothing to judge counts as 0.
+    No matrices at all count as 0.
     """
     if A.numel() == 0:
         return 0.0, 0.0
@@ -34,8 +34,8 @@ def reject_reason(A: torch.Tensor, X: torch.Tensor, reference_X: torch.Tensor) -
         return f"returned {tuple(X.shape)} {X.dtype} on {X.device}"
     if not X.is_contiguous():
         return "returned a tensor that is not contiguous"
-    judged = reference_X.isfinite().all(-1).all(-1)
-    A, X, reference_X = A[judged], X[judged], reference_X[judged]
+    compared = reference_X.isfinite().all(-1).all(-1)
+    A, X, reference_X = A[compared], X[compared], reference_X[compared]
     for side, residual, reference in zip(
         ("right", "left"), inverse_residual(A, X), inverse_residual(A, reference_X), strict=True
     ):

@@ -1,50 +1,47 @@
-"""What the machinery must know of the operation `inv`, and its one dispatcher."""
+"""What the engine must know of the operation `inv`."""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Sequence
+
 from torch import Tensor
 
-from autoinv.operation import Operands, Operation, Strides
-from autoinv.ops.inv.accuracy import reject_reason
+from autoinv.operation import Operands, Operation
+from autoinv.ops.inv import accuracy
+from autoinv.ops.inv.rules import InverseRules
 from autoinv.ops.inv.strategies import TABLE
-from autoinv.ops.inv.strategies._lu import batched_is_broken, inv, inv_into
-from autoinv.planning.dispatch import Dispatcher
-from autoinv.problem import Problem
-from autoinv.tuning.operands import fewer, random_operand
+from autoinv.ops.inv.strategies._lu import inv as torch_linalg_inv
+from autoinv.problem import Shape
 
 
-def _operands(problem: Problem, strides: Strides) -> Operands:
-    return (random_operand(problem.shape, strides[0], problem.dtype, problem.device),)
+class Inverse(Operation):
+    """The inverse of each matrix of ``(*, n, n)``."""
+
+    name = "inv"
+    operand_names = ("A",)
+    works_in_place = True
+    takes_what = "batches of square matrices, such as 10x8x3x3"
+    table = TABLE
+    references = ("batched", "loop")
+    rules = InverseRules()
+    torch_call = staticmethod(torch_linalg_inv)
+
+    def fits(self, *shapes: Sequence[int]) -> bool:
+        """Square matrices."""
+        (shape,) = shapes
+        return len(shape) >= 2 and shape[-1] == shape[-2]
+
+    def result_shape(self, *shapes: Sequence[int]) -> Shape:
+        """Return the shape of the inverses, which is that of the matrices."""
+        return tuple(shapes[0])
+
+    def work(self, *shapes: Sequence[int]) -> int:
+        """Return n^3: an LU factorisation and two substitutions."""
+        return int(shapes[0][-1]) ** 3
+
+    def reject_reason(self, operands: Operands, result: Tensor, expected: Tensor) -> str | None:
+        """Compare both residuals with the reference's."""
+        return accuracy.reject_reason(operands[0], result, expected)
 
 
-def _sliced(problem: Problem) -> Problem:
-    shapes = (fewer(problem.shape),)
-    return Problem(problem.op, shapes, problem.dtype, problem.device, problem.threads, problem.layout)
-
-
-def _reject_reason(operands: Operands, result: Tensor, expected: Tensor) -> str | None:
-    return reject_reason(operands[0], result, expected)
-
-
-INV = Operation("inv", TABLE, ("batched", "loop"), _operands, _sliced, _reject_reason)
-
-
-def torch_inv(A: Tensor, out: Tensor | None = None) -> Tensor:
-    """Return PyTorch's own answer, contiguous; matrix by matrix where its call on the batch is broken.
-
-    Raises:
-        Exception: whatever ``torch.linalg.inv`` raises.
-    """
-    if torch._C._get_tracing_state() is None:  # a trace would record the sizes
-        if Dispatcher.takes(A):
-            problem = Problem.of(INV.name, A)
-            if batched_is_broken(problem):
-                return INV.reference(problem).bind(problem)(A, out)
-        elif out is None and A.layout is torch.strided and not A.numel():
-            # `contiguous` leaves the column-major strides of an empty result as they are.
-            return inv(A).clone(memory_format=torch.contiguous_format)
-    return inv(A).contiguous() if out is None else inv_into(A, out)
-
-
-DISPATCHER = Dispatcher(INV, torch_inv)
+INV = Inverse()

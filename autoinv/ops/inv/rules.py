@@ -1,4 +1,4 @@
-"""The derivative of the inverse, one for all strategies: backward -X^H G X^H, forward dX = -X dA X.
+"""The derivatives of the inverse, the same for all strategies: backward -X^H G X^H, forward dX = -X dA X.
 
 Source: M. B. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
 differentiation" (2008), 2.2.3; torch's convention for complex numbers (conjugate Wirtinger).
@@ -6,7 +6,7 @@ differentiation" (2008), 2.2.3; torch's convention for complex numbers (conjugat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, is_grad_enabled
@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from autoinv import native
+from autoinv.operation import Operands, Rules
 
 FUSED_MOST_N = 64
 """The largest matrices that the fused kernel takes."""
@@ -24,6 +25,25 @@ _CODES = {torch.float32: 0, torch.float64: 1}
 
 _fused: Callable[..., None] | None = None
 _is_fused_known = False
+
+
+class InverseRules(Rules):
+    """All derivatives are functions of the inverse itself."""
+
+    def saved(self, operands: Operands, result: Tensor) -> Operands:
+        """Return the inverse."""
+        del operands
+        return (result,)
+
+    def backward(self, saved: Operands, G: Tensor, wanted: Sequence[bool]) -> tuple[Tensor | None, ...]:
+        """Return -X^H G X^H."""
+        del wanted  # there is one operand
+        return (backward_of_inverse(saved[0], G),)
+
+    def jvp(self, saved: Operands, tangents: Sequence[Tensor | None]) -> Tensor:
+        """Return -X dA X."""
+        (X,), (dA,) = saved, tangents
+        return torch.zeros_like(X) if dA is None else forward_of_inverse(X, dA)
 
 
 def forward_of_inverse(X: Tensor, dA: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""On matrices that spoil a careless inverse every strategy is as good as LU with partial pivoting."""
+"""On matrices that are hard to invert every strategy is as accurate as LU with partial pivoting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autoinv.strategy import Strategy
 
 COUNTS = {1: 20, 2: 100, 3: 200, 4: 200, 8: 60, 17: 40}  # by n
 SPREAD = {2: 2000, 3: 5000, 4: 5000}  # enough for the strategy that needs a large batch
-IS_TORCHS_LU = ("batched", "flat", "vmap", "loop")  # a sample shows that they call it rightly
+IS_TORCHS_LU = ("batched", "flat", "vmap", "loop")  # a sample is enough for these
 
 _LOST = [name for name in FAMILIES if name.startswith(("condition 1e+10", "condition 1e+14"))]
 ROUNDED_AWAY = {torch.float32: _LOST, torch.complex64: _LOST}
@@ -82,7 +82,7 @@ def test_residuals_stay_within_four_times_torchs_or_one_unit(strategy, sizes, dt
 
 
 @pytest.mark.parametrize(("strategy", "sizes", "dtype"), supporting(SPREAD))
-def test_residuals_stay_so_for_singular_values_spread_at_random(strategy, sizes, dtype):
+def test_residuals_stay_within_the_bound_for_random_singular_values(strategy, sizes, dtype):
     for n in sizes:
         A = spread(n, dtype, SPREAD[n])
         assert_as_good_as_torch(A, inverse(strategy, A), torch.linalg.inv(A))
@@ -131,7 +131,7 @@ def test_a_single_wrong_matrix_is_rejected_and_the_text_says_by_how_much():
     assert reason is not None and reason.startswith("right residual ") and "is over" in reason
 
 
-def test_what_is_not_finite_is_rejected_unless_torch_overflows_too():
+def test_a_result_that_is_not_finite_is_rejected_unless_torch_overflows_too():
     A = matrices("gaussian", 3, torch.float32, 10)
     X = torch.linalg.inv(A).contiguous()
     broken = X.clone()
@@ -141,7 +141,7 @@ def test_what_is_not_finite_is_rejected_unless_torch_overflows_too():
     assert inverse_residual(A, broken)[0] == torch.inf
 
 
-def test_a_result_of_another_kind_is_rejected():
+def test_a_result_of_another_shape_dtype_or_layout_is_rejected():
     A = matrices("gaussian", 3, torch.float32, 10)
     X = torch.linalg.inv(A).contiguous()
     assert reject_reason(A, X.double(), X) == "returned (10, 3, 3) torch.float64 on cpu"
@@ -149,7 +149,7 @@ def test_a_result_of_another_kind_is_rejected():
     assert reject_reason(A, X.mT, X) == "returned a tensor that is not contiguous"
 
 
-def test_nothing_to_judge_is_no_reason_to_reject():
+def test_an_empty_result_is_not_rejected():
     for shape in ((0, 3, 3), (4, 0, 0), (0, 0)):
         empty = torch.empty(shape)
         assert reject_reason(empty, empty, empty) is None
@@ -164,7 +164,7 @@ def test_the_scale_of_a_matrix_does_not_change_its_residual(scale):
     assert left < 100
 
 
-def test_the_residual_is_the_same_in_every_surrounding():
+def test_the_residual_is_the_same_in_every_torch_mode():
     A = spread(3, torch.float32, 64)
     X = torch.linalg.inv(A)
     expected = inverse_residual(A, X)

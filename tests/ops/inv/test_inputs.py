@@ -1,4 +1,4 @@
-"""Inputs that look plain and are not, and inputs that are PyTorch's own business."""
+"""Unusual inputs, and inputs that PyTorch answers itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from nothing_learnt import nothing_learnt
+from nothing_timed_or_stored import nothing_timed_or_stored
 from torch.overrides import TorchFunctionMode
 
 import autoinv
@@ -38,7 +38,7 @@ def assert_same_error(A, call=autoinv.inv, torch_call=torch.linalg.inv):
     assert str(expected.value) == str(actual.value)
 
 
-# --- what is wrong raises torch's own error
+# --- a wrong input raises torch's own error
 
 
 REFUSED = {
@@ -64,12 +64,12 @@ REFUSED = {
 
 @pytest.mark.parametrize("kind", REFUSED)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_what_torch_refuses_is_refused_in_its_words(kind):
+def test_an_input_that_torch_refuses_is_refused_in_its_words(kind):
     assert_same_error(REFUSED[kind]())
 
 
 @pytest.mark.parametrize("A", [None, 3, [[1.0]], "A"])
-def test_what_is_no_tensor_is_a_type_error(A):
+def test_an_input_that_is_not_a_tensor_is_a_type_error(A):
     assert_same_error(A)
 
 
@@ -152,14 +152,14 @@ class Wrapped(torch.Tensor):
 
 
 class Densified(torch.Tensor):
-    """A subclass that says what inv of it is."""
+    """A subclass that computes its own inverse."""
 
-    asked: tuple[object, ...] = ()
+    called: tuple[object, ...] = ()
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         if func is torch.linalg.inv:
-            cls.asked = (*cls.asked, func)
+            cls.called = (*cls.called, func)
             return "its own inverse"
         return super().__torch_function__(func, types, args, kwargs or {})
 
@@ -171,14 +171,14 @@ def test_a_subclass_stays_of_its_class():
     torch.testing.assert_close(X.as_subclass(torch.Tensor), torch.linalg.inv(A.as_subclass(torch.Tensor)))
 
 
-def test_a_subclass_answers_for_itself_when_it_can():
+def test_a_subclass_with_a_handler_answers_for_itself():
     A = matrices(4, 3, 3).as_subclass(Densified)
     assert "its own inverse" == autoinv.inv(A)
-    assert (torch.linalg.inv,) == Densified.asked[-1:]
+    assert (torch.linalg.inv,) == Densified.called[-1:]
 
 
 def test_a_subclass_is_never_timed(private_cache_dir):
-    with nothing_learnt(private_cache_dir):
+    with nothing_timed_or_stored(private_cache_dir):
         autoinv.inv(matrices(4, 3, 3).as_subclass(Wrapped))
         autoinv.inv_ex(matrices(4, 3, 3).as_subclass(Wrapped))
         autoinv.safe_inv(matrices(4, 3, 3).as_subclass(Wrapped))
@@ -197,7 +197,7 @@ def test_an_object_with_torch_function_is_asked():
 # --- contexts
 
 
-def test_inference_mode_gives_an_inference_tensor_and_learns(private_cache_dir):
+def test_inference_mode_gives_an_inference_tensor_and_tunes(private_cache_dir):
     A = matrices(80, 3, 3)
     with torch.inference_mode():
         assert assert_same(A).is_inference()
@@ -234,7 +234,7 @@ def test_no_strategy_loses_precision_under_autocast(strategy):
     torch.testing.assert_close(X, torch.linalg.inv(A))
 
 
-def test_a_tuning_under_autocast_rejects_no_one_for_it():
+def test_a_tuning_under_autocast_rejects_no_strategy_for_precision():
     A = matrices(64, 3, 3, dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         autoinv.inv(A)
@@ -242,7 +242,7 @@ def test_a_tuning_under_autocast_rejects_no_one_for_it():
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_a_default_device_leaves_the_answer_where_the_input_is(device):
+def test_a_default_device_does_not_move_the_result(device):
     A = matrices(80, 3, 3)
     with torch.device(device):
         X = autoinv.inv(A)
@@ -260,7 +260,7 @@ def test_a_default_device_does_not_stop_the_tuning():
     assert autoinv.explain(A).source in ("tuned", "file")
 
 
-def test_a_default_dtype_leaves_the_answers_dtype():
+def test_a_default_dtype_does_not_change_the_result_dtype():
     A = matrices(80, 3, 3, dtype=torch.float32)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -281,7 +281,7 @@ def test_a_function_mode_sees_torchs_own_call(private_cache_dir):
 
     A = matrices(4, 3, 3)
     for operand in (A, A.clone().requires_grad_(), torch.nn.Parameter(A.clone())):
-        with nothing_learnt(private_cache_dir), Recording() as mode:
+        with nothing_timed_or_stored(private_cache_dir), Recording() as mode:
             X = autoinv.inv(operand)
         assert torch.linalg.inv in mode.seen
         torch.testing.assert_close(X, torch.linalg.inv(operand))
@@ -317,7 +317,7 @@ for freed, call in (
 
 
 @pytest.mark.skipif(native.load() is None, reason="PyTorch's own call, all there is without kernels, crashes")
-def test_a_storage_that_was_given_back_is_refused_and_ends_no_process():
+def test_a_freed_storage_is_refused_and_does_not_end_the_process():
     """Torch's own call ends the process there, so a child tries ours."""
     child = subprocess.run(
         [sys.executable, "-c", FREED], capture_output=True, text=True, timeout=120, check=False
@@ -326,7 +326,7 @@ def test_a_storage_that_was_given_back_is_refused_and_ends_no_process():
     assert 4 == child.stdout.count("refused: a tensor has no memory behind it"), child.stdout
 
 
-def test_the_zero_tensor_raises_as_zeros_do_in_every_lane():
+def test_the_zero_tensor_raises_as_zeros_do_on_every_path():
     Z, A = torch._efficientzerotensor((4, 3, 3), dtype=torch.float64), matrices(4, 3, 3)
     for _ in range(3):
         autoinv.inv(A, out=torch.empty_like(A))
@@ -337,18 +337,18 @@ def test_the_zero_tensor_raises_as_zeros_do_in_every_lane():
 
 
 def _run_ranks(code, ranks=2):
-    """Run the code in processes that meet over gloo; return their output."""
+    """Run the code in processes of one gloo group; return their output."""
     with_rank = """
         import os, torch, torch.distributed as dist, autoinv
-        dist.init_process_group("gloo", init_method="file://" + os.environ["MEETING"],
+        dist.init_process_group("gloo", init_method="file://" + os.environ["STORE"],
                                 rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
     """
     text = textwrap.dedent(with_rank) + textwrap.dedent(code) + "\ndist.destroy_process_group()\n"
-    meeting = str(Path(os.environ["AUTOINV_CACHE_DIR"], "meeting"))
+    store = str(Path(os.environ["AUTOINV_CACHE_DIR"], "store"))
     children = [
         subprocess.Popen(
             [sys.executable, "-c", text],
-            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks), "MEETING": meeting},
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks), "STORE": store},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

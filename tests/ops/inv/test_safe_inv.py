@@ -1,4 +1,4 @@
-"""`safe_inv`: one bad matrix stops nothing, and spoils nobody's gradient."""
+"""`safe_inv`: one bad matrix raises nothing, and does not change the gradients of the others."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_raise_names_no_index_for_a_single_matrix():
             autoinv.safe_inv(BAD[kind], singular="raise")
 
 
-def test_raise_is_silent_when_all_is_well():
+def test_raise_does_nothing_when_every_matrix_is_ok():
     assert autoinv.safe_inv(matrices(4, 3, 3), singular="raise")[1].all()
 
 
@@ -140,7 +140,7 @@ def test_eps_is_added_to_the_diagonal_first():
     torch.testing.assert_close(inverse[1], 2 * EYE)
 
 
-def test_the_input_is_left_alone():
+def test_the_input_is_not_changed():
     A = with_bad("nan")
     before = A.clone()
     autoinv.safe_inv(A, eps=0.5, singular="pinv")
@@ -160,13 +160,13 @@ def test_its_derivatives_agree_with_finite_differences(dtype, eps):
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (4, 2, 3), (5, 3, 2)])
-def test_not_square_names_what_to_use_instead(shape):
+def test_the_error_for_matrices_that_are_not_square_names_alternatives(shape):
     with pytest.raises(RuntimeError, match=r"torch\.linalg\.pinv .* torch\.linalg\.lstsq"):
         autoinv.safe_inv(torch.ones(shape))
 
 
 @pytest.mark.parametrize("bad", [torch.ones(2, 2).long(), torch.ones(3), torch.ones(2, 2).bool(), 3.0])
-def test_what_inv_refuses_is_refused_in_its_words(bad):
+def test_an_input_that_inv_refuses_is_refused_in_its_words(bad):
     with pytest.raises((RuntimeError, TypeError)) as expected:
         torch.linalg.inv(bad)
     with pytest.raises(expected.type) as actual:
@@ -174,7 +174,7 @@ def test_what_inv_refuses_is_refused_in_its_words(bad):
     assert str(expected.value) == str(actual.value)
 
 
-def test_an_unknown_word_for_singular_is_a_value_error():
+def test_an_unknown_value_of_singular_is_a_value_error():
     with pytest.raises(ValueError, match="'zero' is none of 'nan', 'pinv', 'raise'"):
         autoinv.safe_inv(EYE, singular="zero")
 
@@ -220,7 +220,7 @@ def test_the_gradient_of_a_compiled_or_transformed_call_is_finite_too():
     torch.testing.assert_close(torch.vmap(torch.func.grad(loss))(A), B.grad)
 
 
-def test_a_training_run_goes_on_past_a_bad_matrix():
+def test_a_training_run_continues_after_a_bad_matrix():
     A = torch.nn.Parameter(matrices(8, 3, 3))
     with torch.no_grad():
         A[3] = 0
@@ -235,3 +235,25 @@ def test_a_training_run_goes_on_past_a_bad_matrix():
         losses.append(loss.item())
     assert losses[-1] < losses[0]
     assert torch.zeros(3, 3, dtype=F64).equal(A[3].detach())
+
+
+@pytest.mark.parametrize("function", [autoinv.safe_inv, autoinv.inv_ex])
+def test_an_exported_program_that_returns_the_named_tuple_is_saved_and_loaded(function, tmp_path):
+    class Module(torch.nn.Module):
+        def forward(self, A):
+            return function(A)
+
+    A = 2 * torch.eye(3).repeat(4, 1, 1)
+    torch.export.save(torch.export.export(Module(), (A,)), tmp_path / "program.pt2")
+    result = torch.export.load(tmp_path / "program.pt2").module()(A)
+    assert type(result) is type(function(A))
+    torch.testing.assert_close(result[0], torch.linalg.inv(A))
+
+
+def test_the_result_is_a_named_tuple_of_inverse_and_ok():
+    result = autoinv.safe_inv(torch.stack([torch.eye(2), torch.zeros(2, 2)]))
+    assert isinstance(result, autoinv.SafeInverse)
+    inverse, ok = result
+    assert result.inverse is inverse
+    assert result.ok is ok
+    assert ok.tolist() == [True, False]

@@ -94,7 +94,7 @@ def test_the_output_may_be_the_input(strategy, dtype, n):
     A = random((2, 5, n, n), dtype)
     A[1, 1] = A[0, 0] * 1e-30
     if n > 1:
-        A[1, 2, -1] = A[1, 2, 0]  # nearly singular: LU's share
+        A[1, 2, -1] = A[1, 2, 0]  # nearly singular: left to LU
         A[1, 2, -1, 0] += 1e-5
     expected = bound(strategy, A)(A)
     assert bound(strategy, A)(A, out=A) is A
@@ -106,7 +106,7 @@ def test_the_output_may_be_the_input(strategy, dtype, n):
 def test_batches_around_a_step_lose_no_matrix(strategy, dtype, n, count):
     A = random((count, n, n), dtype)
     if strategy.may_be_slow(Problem.of("inv", A)) or not strategy.supports(Problem.of("inv", A)):
-        return  # it takes no steps
+        return  # it does not work in steps
     A[count // 2] = A[0] * 1e-200  # underflows in a formula
     X = bound(strategy, A)(A)
     assert reject_reason(A, X, torch.linalg.inv(A).contiguous()) is None
@@ -128,27 +128,27 @@ def _low_precision() -> torch.autocast:
     return torch.autocast("cpu", dtype=torch.bfloat16)
 
 
-SURROUNDINGS = {
+MODES = {
     "autocast": _low_precision,
     "inference mode": torch.inference_mode,
     "a default device": lambda: torch.device("meta"),
 }
 
 
-@pytest.mark.parametrize("surroundings", SURROUNDINGS)
+@pytest.mark.parametrize("mode", MODES)
 @every(1, 2, 3, 4, 8, batch=(2, 20))
-def test_the_surroundings_change_nothing(strategy, dtype, surroundings, n):
+def test_torch_modes_do_not_change_the_result(strategy, dtype, mode, n):
     A = random((2, 20, n, n), dtype)
-    A[1, 3] *= 1e-20  # LU's share
+    A[1, 3] *= 1e-20  # left to LU
     expected = bound(strategy, A)(A)
-    with SURROUNDINGS[surroundings]():
+    with MODES[mode]():
         actual = bound(strategy, A)(A)
     assert torch.equal(expected, actual)
     assert actual.device.type == "cpu"
 
 
 @every(2, 3, 4, batch=(5000,))
-def test_a_lower_matmul_precision_changes_nothing(strategy, dtype, n):
+def test_a_lower_matmul_precision_does_not_change_the_result(strategy, dtype, n):
     A = random((5000, n, n), dtype)
     run = bound(strategy, A)
     expected = run(A)
@@ -159,20 +159,20 @@ def test_a_lower_matmul_precision_changes_nothing(strategy, dtype, n):
         torch.set_float32_matmul_precision("highest")
 
 
-def test_the_batched_call_is_left_alone_where_torch_breaks_it():
+def test_the_batched_call_is_not_used_where_it_is_broken():
     broken = Problem("inv", ((2, 151, 151),), torch.float64, "cpu", 2)
     assert [strategy.name for strategy in TABLE if strategy.supports(broken)] == ["loop"]
 
 
-def test_with_one_thread_no_strategy_opens_a_team():
+def test_with_one_thread_no_strategy_is_multithreaded():
     for shape in ((3, 3), (80, 3, 3), (2, 100_000, 4, 4), (200, 100, 100)):
         problem = Problem("inv", (shape,), torch.float64, "cpu", 1)
         candidates = [strategy for strategy in TABLE if strategy.supports(problem)]
-        assert [strategy.name for strategy in candidates if strategy.opens_team(problem)] == []
+        assert [strategy.name for strategy in candidates if strategy.is_multithreaded(problem)] == []
 
 
 @pytest.mark.parametrize(
-    ("shape", "calm"),
+    ("shape", "single_threaded"),
     [
         ((3, 3), {"batched", "closed_form", "bmm", "loop"}),
         ((3, 3, 3), {"closed_form", "bmm", "loop"}),
@@ -182,10 +182,12 @@ def test_with_one_thread_no_strategy_opens_a_team():
     ],
     ids=str,
 )
-def test_what_torch_shares_among_threads_is_not_called_calm(shape, calm):
+def test_a_strategy_is_multithreaded_exactly_where_torch_shares_its_work(shape, single_threaded):
     problem = Problem("inv", (shape,), torch.complex128, "cpu", 2)
     candidates = [strategy for strategy in TABLE if strategy.supports(problem)]
-    assert {strategy.name for strategy in candidates if not strategy.opens_team(problem)} == calm
+    assert {
+        strategy.name for strategy in candidates if not strategy.is_multithreaded(problem)
+    } == single_threaded
 
 
 def test_every_strategy_has_a_name_of_its_own_and_the_reference_comes_first():

@@ -1,4 +1,4 @@
-"""Singular and not finite matrices: every strategy says what torch says, and gives what torch gives."""
+"""Singular and not finite matrices: every strategy raises torch's error or gives torch's answer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def assert_same_outcome(strategy: Strategy, A: torch.Tensor) -> None:
 @pytest.mark.parametrize("name", SINGULAR)
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 @pytest.mark.parametrize("strategy", TABLE, ids=lambda strategy: strategy.name)
-def test_a_singular_or_odd_matrix_gives_torchs_error_or_torchs_answer(strategy, dtype, name):
+def test_a_singular_or_not_finite_matrix_gives_torchs_error_or_torchs_answer(strategy, dtype, name):
     S = SINGULAR[name].to(dtype) if dtype.is_complex else SINGULAR[name].real.to(dtype)
     for batch, where in (((), ()), ((1,), (0,)), ((7,), (4,)), ((2, 3), (1, 1)), ((7,), slice(3, 5))):
         A = torch.eye(len(S), dtype=dtype).repeat(*batch, 1, 1) * 2
@@ -65,7 +65,7 @@ def test_the_first_singular_matrix_of_a_large_batch_is_named(strategy, dtype, n)
 
 
 @every(2, 3, 4, 6, batch=(1,))
-def test_on_singular_integer_matrices_torch_alone_says_which_are(strategy, dtype, n):
+def test_torch_alone_decides_which_integer_matrices_are_singular(strategy, dtype, n):
     generator = torch.Generator().manual_seed(n)
     A = torch.randint(-9, 10, (150, n, n), generator=generator).to(dtype)
     A[:, -1] = 2 * A[:, 0] - A[:, (n - 1) // 2]
@@ -78,7 +78,7 @@ def test_on_singular_integer_matrices_torch_alone_says_which_are(strategy, dtype
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @every(2, 3, 4, 8)
-def test_a_matrix_that_is_not_finite_harms_no_other(strategy, dtype, value, n):
+def test_a_matrix_that_is_not_finite_does_not_change_the_others(strategy, dtype, value, n):
     A = random((20, n, n), dtype)
     expected = bound(strategy, A)(A)
     A[13, 1, 0] = value

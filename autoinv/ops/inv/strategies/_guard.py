@@ -89,10 +89,10 @@ def _guarded(problem: Problem, formula: Formula, trust: Trust, step: int) -> Run
         if margin.amin().item() > 0:
             X.copy_(inverse)
             return
-        doubtful = (margin > 0).logical_not_().nonzero().squeeze(1)
-        careful = lu_inverses(every, doubtful + first, is_matrix=len(shape) == 2)
+        rejected = (margin > 0).logical_not_().nonzero().squeeze(1)
+        by_lu = lu_inverses(every, rejected + first, is_matrix=len(shape) == 2)
         X.copy_(inverse)  # only now: X may be M
-        X.index_copy_(0, doubtful, careful)
+        X.index_copy_(0, rejected, by_lu)
 
     return run
 
@@ -104,12 +104,12 @@ def trust_of(problem: Problem, growth: float) -> Trust:
     # The n-th power of a * scale overflows before any sum of n! products of n entries does.
     scale = (2 * math.factorial(n)) ** (1 / n)
     rounding = CLEAR_OF_ROUNDING * n * limits.eps / scale**n
-    share = growth * scale ** (n - 1)
+    largest_ratio = growth * scale ** (n - 1)
     smallest = max(
         16 * wide.tiny / wide.eps,  # so that no product that matters underflows
         math.factorial(n) * (4 / (CLEAR_OF_ROUNDING * n * limits.eps * limits.max)) ** n,  # nor X overflows
     )
-    floor = torch.tensor(smallest, dtype=torch.float64, device=problem.device)
+    threshold = torch.tensor(smallest, dtype=torch.float64, device=problem.device)
     scale *= math.sqrt(2) if is_complex else 1  # a at least, c at most the largest modulus
     is_growth_harmless = n <= 2 or wide.eps < limits.eps
 
@@ -118,10 +118,10 @@ def trust_of(problem: Problem, growth: float) -> Trust:
         power = torch.ones_like(a) if n == 1 else a
         for _ in range(n - 2):
             power = power * a
-        clear = determinant.abs().sub_(torch.addcmul(floor, power, a, value=rounding))
+        clear = determinant.abs().sub_(torch.addcmul(threshold, power, a, value=rounding))
         if is_growth_harmless:
             return clear
-        return torch.minimum(clear, _largest(adjugate).mul_(share).sub_(power))
+        return torch.minimum(clear, _largest(adjugate).mul_(largest_ratio).sub_(power))
 
     return trust
 
@@ -131,3 +131,20 @@ def _largest(P: torch.Tensor) -> torch.Tensor:
     if P.is_complex():
         return torch.view_as_real(P).abs().amax(0).amax(1)
     return P.abs().amax(0)
+
+
+def without_autocast(problem: Problem, formula: Formula) -> Formula:
+    """Return the formula with autocast off inside, which might make its products bfloat16 or half.
+
+    They are all in double precision, which no TF32 or bfloat16 setting touches.
+    """
+    kind = problem.device.partition(":")[0]
+    enabled = torch.is_autocast_enabled
+
+    def run(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        if not enabled(kind):
+            return formula(A)
+        with torch.autocast(kind, enabled=False):
+            return formula(A)
+
+    return run

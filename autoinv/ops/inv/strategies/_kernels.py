@@ -8,7 +8,7 @@ from types import ModuleType
 import torch
 
 from autoinv import native
-from autoinv.ops.inv.strategies._lu import repair
+from autoinv.ops.inv.strategies._lu import fall_back
 from autoinv.problem import Problem
 from autoinv.strategy import Run
 
@@ -52,18 +52,18 @@ def _bound_dense(problem: Problem, dense: Kernel, extra: tuple[int, ...]) -> Run
         if A.is_neg():  # its memory holds the negatives
             A = A.resolve_neg()
         X = empty_like(A) if out is None else out
-        doubtful = dense(A.data_ptr(), X.data_ptr(), code, n, batch, *extra)
-        if doubtful is not None:
-            repair(A, X, doubtful)
+        left = dense(A.data_ptr(), X.data_ptr(), code, n, batch, *extra)
+        if left is not None:
+            fall_back(A, X, left)
         return X
 
     def run(A: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         if A.is_neg():  # its memory holds the negatives
             A = A.resolve_neg()
         X = empty_like(A) if out is None else out
-        doubtful = dense(A.data_ptr(), X.data_ptr(), code, n, batch)  # run_with, less the 30 ns of unpacking
-        if doubtful is not None:
-            repair(A, X, doubtful)
+        left = dense(A.data_ptr(), X.data_ptr(), code, n, batch)  # run_with, less the 30 ns of unpacking
+        if left is not None:
+            fall_back(A, X, left)
         return X
 
     if extra:
@@ -84,9 +84,9 @@ def _bound_strided(problem: Problem, strided: Kernel, extra: tuple[int, ...]) ->
     def run(A: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         A = A.resolve_neg()
         X = torch.empty(shape, dtype=dtype, device="cpu")
-        doubtful = strided(A.data_ptr(), X.data_ptr(), code, shape, A.stride(), *extra)
-        if doubtful is not None:
-            repair(A, X, doubtful)
+        left = strided(A.data_ptr(), X.data_ptr(), code, shape, A.stride(), *extra)
+        if left is not None:
+            fall_back(A, X, left)
         return X if out is None else out.copy_(X)
 
     return run

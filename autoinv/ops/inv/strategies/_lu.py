@@ -22,25 +22,29 @@ ONE_BY_ONE_UP_TO = 8
 
 
 def batched_is_broken(problem: Problem) -> bool:
-    """Whether PyTorch's batched call raises, hangs or lies on this problem."""
+    """Whether PyTorch's batched call raises, hangs or is wrong on this problem."""
     return problem.on_cpu and problem.batch > 1 and problem.n > BROKEN_ABOVE_N and problem.threads > 1
 
 
-TEAM_ABOVE_N = 16
+MULTITHREADED_ABOVE_N = 16
 """From beyond this size MKL shares even one matrix among threads.
 
 Measured with torch 2.13.0+cpu and two threads: processor time over this thread's own is 1.0 at 16, 2.0 at 24.
 """
 
 
-def lu_opens_team(problem: Problem) -> bool:
+def lu_is_multithreaded(problem: Problem) -> bool:
     """Whether torch's call on this problem wakes a team of threads: it does for the smallest batches.
 
     Its grain is ``int(min(1, 3200 / n^3)) * threads`` matrices, where ``max`` was meant.
     Source: https://github.com/pytorch/pytorch/pull/93037.
     """
     grain = problem.threads if problem.n**3 <= 3200 else 1
-    return problem.on_cpu and problem.threads > 1 and (problem.batch > grain or problem.n > TEAM_ABOVE_N)
+    return (
+        problem.on_cpu
+        and problem.threads > 1
+        and (problem.batch > grain or problem.n > MULTITHREADED_ABOVE_N)
+    )
 
 
 def inv_into(A: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -67,14 +71,14 @@ def lu_inverses(matrices: torch.Tensor, index: torch.Tensor, *, is_matrix: bool)
     if not matrices.is_cpu:
         # There the batch size decides which library factors: only the whole batch is torch's own answer.
         return inv(matrices[0] if is_matrix else matrices).reshape(matrices.shape).index_select(0, index)
-    inverses, info = _calm_inv_ex(matrices.index_select(0, index))
+    inverses, info = _single_threaded_inv_ex(matrices.index_select(0, index))
     if info.any():
         every = torch.zeros(len(matrices), dtype=info.dtype, device=matrices.device)
         raise_if_singular(every.index_copy_(0, index, info), is_matrix=is_matrix)
     return inverses
 
 
-def _calm_inv_ex(matrices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _single_threaded_inv_ex(matrices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """``inv_ex`` of ``(b, n, n)``, which for a few wakes no team of threads."""
     if not 1 < len(matrices) <= ONE_BY_ONE_UP_TO or torch.get_num_threads() == 1:
         inverses, info = inv_ex(matrices)
@@ -83,14 +87,14 @@ def _calm_inv_ex(matrices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.stack(inverses), torch.stack(info)
 
 
-def repair(A: torch.Tensor, X: torch.Tensor, doubtful: Sequence[int]) -> None:
-    """Put LU's inverses of the ``doubtful`` matrices of ``A`` into ``X``, both ``(*, n, n)``.
+def fall_back(A: torch.Tensor, X: torch.Tensor, left: Sequence[int]) -> None:
+    """Put LU's inverses of the matrices that a kernel left into ``X``, both ``(*, n, n)``.
 
-    ``doubtful`` holds flat indices. ``X`` is contiguous; it may be ``A`` if those matrices are intact.
+    ``left`` holds their flat indices. ``X`` is contiguous; it may be ``A`` if those matrices are intact.
 
     Raises:
         torch.linalg.LinAlgError: when LU calls one of them singular.
     """
     n = A.shape[-1]
-    index = torch.tensor(doubtful, device=A.device)
+    index = torch.tensor(left, device=A.device)
     X.view(-1, n, n).index_copy_(0, index, lu_inverses(A.reshape(-1, n, n), index, is_matrix=A.dim() == 2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from autoinv.ops.inv.strategies._lu import batched_is_broken, inv, inv_into, lu_opens_team
+from autoinv.ops.inv.strategies._lu import batched_is_broken, inv, inv_into, lu_is_multithreaded
 from autoinv.problem import Problem
 from autoinv.strategy import Run, Strategy
 
@@ -23,9 +23,9 @@ class Batched(Strategy):
         del problem
         return _run
 
-    def opens_team(self, problem: Problem) -> bool:
+    def is_multithreaded(self, problem: Problem) -> bool:
         """On the CPU any batch, and a large matrix."""
-        return lu_opens_team(problem)
+        return lu_is_multithreaded(problem)
 
 
 def _run(A: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:

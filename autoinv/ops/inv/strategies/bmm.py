@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from autoinv.ops.inv.strategies._guard import SERIAL_NUMBERS, WIDE, Formula, Guarded
-from autoinv.ops.inv.strategies._products import without_autocast
+from autoinv.ops.inv.strategies._guard import SERIAL_NUMBERS, WIDE, Formula, Guarded, without_autocast
 from autoinv.problem import Problem
 
 
@@ -38,7 +37,7 @@ class Bmm(Guarded):
 
         return without_autocast(problem, formula)
 
-    def opens_team(self, problem: Problem) -> bool:
+    def is_multithreaded(self, problem: Problem) -> bool:
         """On the CPU, where a step holds enough products of numbers."""
         return problem.on_cpu and problem.threads > 1 and problem.batch * problem.n**3 >= SERIAL_NUMBERS
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from autoinv.ops.inv.strategies._guard import WIDE, Formula, Guarded
-from autoinv.ops.inv.strategies._products import without_autocast
+from autoinv.ops.inv.strategies._guard import WIDE, Formula, Guarded, without_autocast
 from autoinv.problem import Problem
 
 
@@ -33,7 +32,7 @@ class Einsum(Guarded):
 
         return without_autocast(problem, formula)
 
-    def opens_team(self, problem: Problem) -> bool:
+    def is_multithreaded(self, problem: Problem) -> bool:
         """It comes down to ``torch.bmm``."""
         return problem.on_cpu and problem.threads > 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from autoinv.ops.inv.strategies._lu import batched_is_broken, inv, inv_into, lu_opens_team
+from autoinv.ops.inv.strategies._lu import batched_is_broken, inv, inv_into, lu_is_multithreaded
 from autoinv.problem import Problem
 from autoinv.strategy import Run, Strategy
 
@@ -31,6 +31,6 @@ class Flat(Strategy):
 
         return run
 
-    def opens_team(self, problem: Problem) -> bool:
+    def is_multithreaded(self, problem: Problem) -> bool:
         """As ``batched`` does."""
-        return lu_opens_team(problem)
+        return lu_is_multithreaded(problem)

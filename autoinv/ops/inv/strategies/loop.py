@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from autoinv.ops.inv.strategies._lu import TEAM_ABOVE_N, inv, inv_ex, inv_into, raise_if_singular
+from autoinv.ops.inv.strategies._lu import MULTITHREADED_ABOVE_N, inv, inv_ex, inv_into, raise_if_singular
 from autoinv.problem import Problem
 from autoinv.strategy import Run, Strategy
 
@@ -36,9 +36,9 @@ class Loop(Strategy):
 
         return run
 
-    def opens_team(self, problem: Problem) -> bool:
+    def is_multithreaded(self, problem: Problem) -> bool:
         """Only the library's own threads within one large matrix."""
-        return problem.on_cpu and problem.threads > 1 and problem.n > TEAM_ABOVE_N
+        return problem.on_cpu and problem.threads > 1 and problem.n > MULTITHREADED_ABOVE_N
 
     def may_be_slow(self, problem: Problem) -> bool:
         """A Python iteration a matrix."""

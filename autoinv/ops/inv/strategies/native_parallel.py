@@ -24,7 +24,7 @@ class NativeParallel(Strategy):
         extension = kernels()
         return bound(problem, extension.inv_parallel, extension.inv_parallel_strided, problem.threads)
 
-    def opens_team(self, problem: Problem) -> bool:
+    def is_multithreaded(self, problem: Problem) -> bool:
         """Yes: a helper that is descheduled inside a chunk delays the call, if only by that chunk."""
         del problem
         return True

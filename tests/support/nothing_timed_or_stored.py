@@ -1,4 +1,4 @@
-"""A check that nothing was timed or stored: for all that traces, fakes, transforms or captures."""
+"""A check that nothing was timed or stored: while torch traces, fakes, transforms or captures."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from autoinv.ops.table import DISPATCHERS
+from autoinv.ops.table import OPERATIONS
 
 
 @contextmanager
-def nothing_learnt(folder):
+def nothing_timed_or_stored(folder):
     """Fail when the block times a candidate, fills the memo, or writes a file into the cache dir."""
 
     def refuse(*args, **kwargs):
@@ -19,5 +19,5 @@ def nothing_learnt(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("autoinv.tuning.timing.Stopwatch.seconds", refuse)
         yield
-    assert {} == dict(DISPATCHERS["inv"].memo)
+    assert {} == dict(OPERATIONS["inv"].dispatcher.memo)
     assert [] == sorted(folder.glob("decisions*"))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-import _bench
+from measuring import bench
 
 BUDGETS_S = (0.0, 0.02, 0.1, 1.0)
 SHAPES = ("64x3x3", "100000x3x3", "200x120x120")
@@ -45,7 +45,7 @@ print(spent_s, max(calls_s), torch_s)
 """
 
 
-def audit(bars: _bench.Bars) -> list[dict[str, float | str]]:
+def audit(bars: bench.Bars) -> list[dict[str, float | str]]:
     print(
         "\nFirst call in a process of its own, its imports done (ms); torch.linalg.inv's one call beside it"
     )
