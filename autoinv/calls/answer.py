@@ -54,7 +54,7 @@ def untimed_answer(dispatcher: Dispatcher, operands: Operands) -> Tensor:
         if once is not operands:
             answer_once = partial(_untimed_each, dispatcher)
             return dispatcher.expanded_answer(operands, once, answer_once).contiguous()
-        run = _known_run(dispatcher, operands)
+        run = dispatcher.memo.get(key_of(*operands)) or _known_run(dispatcher, operands)
     try:
         return run(*operands)
     except LinAlgError:
@@ -68,7 +68,10 @@ def _untimed_each(dispatcher: Dispatcher, *operands: Tensor) -> Tensor:
 
 
 def _remembered_run(dispatcher: Dispatcher, operands: Operands) -> Run | None:
-    """Return what the memo holds for plain operands whose elements all differ: it plans nothing when it runs."""
+    """Return what the memo holds for plain operands, where a look at their strides shows that nothing repeats.
+
+    What it holds for an expanded batch plans when it runs, and so may time.
+    """
     for x in operands:
         if x.layout is not torch.strided or x.is_conj() or x.is_neg() or 0 in x.stride():
             return None

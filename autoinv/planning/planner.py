@@ -165,11 +165,9 @@ class Planner:
 
     def _tuned_again(self, problem: Problem, strides: Strides, budget: _Budget) -> Plan | None:
         """A stored decision that is not final: it serves at once, and the next call tunes it again."""
-        plan = (
-            self._stored(problem)
-            if settings.current().mode == "tune" and problem not in self._tuned_here
-            else None
-        )
+        if settings.current().mode != "tune" or problem in self._tuned_here:
+            return None
+        plan = self._stored(problem)
         if plan is None or plan.decision is None or plan.decision.final:
             return None
         if problem not in self._served:

@@ -246,3 +246,15 @@ def test_a_transformed_call_uses_the_memo_of_untransformed_calls(monkeypatch):
         monkeypatch.setattr(_lu, "inv", lambda *args, **kwargs: called.append("torch"))
         vmap(autoinv.inv)(A)
     assert [] == called
+
+
+@pytest.mark.parametrize(
+    "view", [torch.conj, lambda A: A[:1].expand(6, 3, 3)], ids=["conjugated", "expanded"]
+)
+def test_a_mapped_view_is_answered_by_the_memo_and_plans_nothing_again(view, monkeypatch):
+    A = matrices(6, 3, 3).to(torch.complex128)
+    with autoinv.using(strategy="closed_form"):
+        for known in (A, A[:1]):
+            autoinv.inv(known)
+        monkeypatch.setattr("autoinv.calls.answer._known_run", lambda *a: pytest.fail("planned again"))
+        torch.testing.assert_close(vmap(autoinv.inv)(view(A)), torch.linalg.inv(view(A)))
