@@ -343,7 +343,10 @@ def _run_ranks(code, ranks=2):
         dist.init_process_group("gloo", init_method="file://" + os.environ["STORE"],
                                 rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
     """
-    text = textwrap.dedent(with_rank) + textwrap.dedent(code) + "\ndist.destroy_process_group()\n"
+    # Gloo's threads may still hold tensors when Python ends, which then aborts the process now and then
+    # (https://github.com/pytorch/pytorch/issues/190489), so a rank leaves without Python's own ending.
+    without_teardown = "\ndist.destroy_process_group()\nimport sys; sys.stdout.flush(); os._exit(0)\n"
+    text = textwrap.dedent(with_rank) + textwrap.dedent(code) + without_teardown
     store = str(Path(os.environ["AUTOINV_CACHE_DIR"], "store"))
     children = [
         subprocess.Popen(
