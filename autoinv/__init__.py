@@ -11,7 +11,7 @@ from autoinv.patch import patched
 from autoinv.version import __version__
 
 if TYPE_CHECKING:
-    from autoinv.api import Explanation, configure, explain, forget, pin, sync, unpin, using, warm
+    from autoinv.api import Explanation, configure, explain, forget, pin, record, sync, unpin, using, warm
     from autoinv.planning.events import DecisionEvent, on_decision
     from autoinv.store.decisions import Decision
 
@@ -30,6 +30,7 @@ __all__ = [
     "on_decision",
     "patched",
     "pin",
+    "record",
     "safe_inv",
     "sync",
     "unpin",
@@ -40,7 +41,7 @@ __all__ = [
 # What only interactive and set-up code calls is imported at first use: 10 of the 15 ms that an import may take.
 _LATER = {
     **dict.fromkeys(
-        ("Explanation", "configure", "explain", "forget", "pin", "sync", "unpin", "using", "warm"),
+        ("Explanation", "configure", "explain", "forget", "pin", "record", "sync", "unpin", "using", "warm"),
         "autoinv.api",
     ),
     **dict.fromkeys(("DecisionEvent", "on_decision"), "autoinv.planning.events"),
@@ -48,12 +49,14 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name not in _LATER:
-        raise AttributeError(f"module 'autoinv' has no attribute {name!r}")
-    value: object = getattr(lazy.module(_LATER[name]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker would take any name for one of these
+
+    def __getattr__(name: str) -> object:
+        if name not in _LATER:
+            raise AttributeError(f"module 'autoinv' has no attribute {name!r}")
+        value: object = getattr(lazy.module(_LATER[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

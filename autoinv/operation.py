@@ -56,6 +56,8 @@ class Operation(ABC):
     """In order of preference."""
     references: tuple[str, ...]
     """Names of PyTorch's own ways; the first that supports a problem is its reference."""
+    defaults: tuple[str, ...] = ()
+    """Names of what serves while nothing was timed: the first that supports a problem, else its reference."""
     rules: Rules
     torch_call: Callable[..., Tensor]
     """PyTorch's own function, taken at import, so that a patched torch never calls itself."""
@@ -137,6 +139,11 @@ class Operation(ABC):
         """Return PyTorch's own way to answer this problem."""
         named = [s for s in self.table if s.name in self.references]
         return next((s for s in named if s.supports(problem)), named[0])
+
+    def default(self, problem: Problem) -> Strategy:
+        """Return what answers this problem while nothing was timed for it: the best guess, not the slowest."""
+        named = (s for s in self.table if s.name in self.defaults)
+        return next((s for s in named if s.supports(problem)), None) or self.reference(problem)
 
     def names(self) -> list[str]:
         """Return every strategy's name, in order of preference."""

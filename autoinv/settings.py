@@ -1,6 +1,7 @@
-"""The five settings: default, then environment variable, then ``configure``, then ``using``.
+"""The six settings: default, then environment variable, then ``configure``, then ``using``.
 
-Settings are the process's, not the thread's: they steer a memo that all threads share.
+Settings are the process's, not the thread's: they steer a memo that all threads share. The variables are read once, at
+first use, as torch reads its own: a program that changes a setting later calls ``configure``.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal, TypedDict, get_args
 
-from autoinv import fork, lazy
-from autoinv.errors import logger, warn_once
+from autoinv import fork, lazy, native
+from autoinv.errors import logger, show_log, warn_once
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,28 @@ class Settings:
     budget: float = 0.1
     cache_dir: Path | None = None
     log: str = "warning"
+    isa: str = native.BEST
 
 
-MODES = ("tune", "cached", "off")
-LEVELS = ("debug", "info", "warning", "error", "critical")
+Mode = Literal["tune", "cached", "off"]
+Level = Literal["debug", "info", "warning", "error", "critical"]
+Isa = Literal["best", "baseline", "avx2", "avx512"]
+
+
+class Changes(TypedDict, total=False):
+    """What `configure` and `using` take; None unsets."""
+
+    mode: Mode | None
+    strategy: str | None
+    budget: float | None
+    cache_dir: str | os.PathLike[str] | None
+    log: Level | None
+    isa: Isa | None
+
+
+MODES: tuple[str, ...] = get_args(Mode)
+LEVELS: tuple[str, ...] = get_args(Level)
+ISAS: tuple[str, ...] = get_args(Isa)
 
 
 def _mode(value: object) -> str:
@@ -81,12 +101,22 @@ def _log(value: object) -> str:
     return value.lower()
 
 
+def _isa(value: object) -> str:
+    if value not in ISAS:
+        raise ValueError(f"isa is one of {', '.join(ISAS)}, not {value!r}")
+    extension = native.load() if value != native.BEST else None
+    if extension is not None and value not in extension.isas():
+        raise ValueError(f"isa is one that this machine runs, {', '.join(extension.isas())}, not {value!r}")
+    return str(value)
+
+
 PARSERS: Mapping[str, Callable[[object], object]] = {
     "mode": _mode,
     "strategy": _strategy,
     "budget": _budget,
     "cache_dir": _cache_dir,
     "log": _log,
+    "isa": _isa,
 }
 """Each returns the setting's value, and raises ValueError for what it does not take."""
 
@@ -100,9 +130,12 @@ _configured: dict[str, object] = {}
 _listeners: list[Callable[[], None]] = []
 
 
+_PREFIX = "AUTOINV_"
+
+
 def variable(name: str) -> str:
     """Return the environment variable of a setting."""
-    return f"AUTOINV_{name.upper()}"
+    return f"{_PREFIX}{name.upper()}"
 
 
 def current() -> Settings:
@@ -114,43 +147,69 @@ def resolved() -> tuple[Settings, dict[str, str]]:
     """Return the settings in force, and each one's origin: default, environment or configure."""
     global _last
     configured, last = _configured, _last
-    texts = [os.environ.get(name, "") for name in _VARIABLES]
-    if last is not None and last[0] is configured and last[1] == texts:
-        _, _, settings, origins = last
-    else:
-        settings, origins, lasts = _parsed(configured, texts)
-        _last = (configured, texts, settings, origins) if lasts else None
+    if last is None or last[0] is not configured:
+        values: dict[str, object] = {**_from_environment(), **configured}
+        origins = dict.fromkeys(PARSERS, "default") | dict.fromkeys(_from_environment(), "environment")
+        origins |= dict.fromkeys(configured, "configure")
+        # Each parser gives its field's type.
+        last = _last = (configured, replace(Settings(), **values), origins)  # type: ignore[arg-type]
+        native.use_isa(last[1].isa)
+    _, settings, origins = last
     _set_level(None if origins["log"] == "default" else settings.log)
     return settings, origins.copy()
 
 
-_VARIABLES = tuple(map(variable, PARSERS))
-_last: tuple[Mapping[str, object], list[str], Settings, dict[str, str]] | None = None
-"""The last answer of `resolved`, behind what was configured and the variables' texts that it was made from."""
+_last: tuple[Mapping[str, object], Settings, dict[str, str]] | None = None
+"""The last answer of `resolved`, behind what was configured."""
+_read: Mapping[str, object] | None = None
+"""The values of the variables, once they were read."""
 
 
-def _parsed(configured: Mapping[str, object], texts: Iterable[str]) -> tuple[Settings, dict[str, str], bool]:
-    """Return settings and origins, and whether they last: for the same arguments the same, and nothing to warn of."""
-    values: dict[str, object] = {}
-    origins = dict.fromkeys(PARSERS, "default")
-    lasts = True
-    for (name, parse), text in zip(PARSERS.items(), map(str.strip, texts), strict=True):
-        if name in configured:
-            values[name], origins[name] = configured[name], "configure"
-        elif text:
-            try:
-                values[name], origins[name] = parse(text), "environment"
-                if name == "cache_dir" and not Path(text).is_absolute():
-                    lasts = False  # it follows the home or the working directory
-            except ValueError as error:
-                lasts = False
-                warn_once(
-                    f"setting {name}",
-                    f"the environment variable {variable(name)} is ignored, because {error}",
-                    "The default is used; correct the variable or unset it.",
-                )
-    # Each parser gives its field's type.
-    return replace(Settings(), **values), origins, lasts  # type: ignore[arg-type]
+def _from_environment() -> Mapping[str, object]:
+    """Return the values that the environment variables have at first use; a bad one is reported and left out."""
+    global _read
+    if _read is None:  # two threads that get here read the same, and each fault is reported once
+        _read = {name: value for name in PARSERS if (value := _parsed_variable(name)) is not None}
+        _report_mistyped()
+    return _read
+
+
+def _parsed_variable(name: str) -> object:
+    text = os.environ.get(variable(name), "").strip()
+    try:
+        return PARSERS[name](text) if text else None
+    except ValueError as error:
+        warn_once(
+            f"setting {name}",
+            f"the environment variable {variable(name)} is ignored, because {error}",
+            "The default is used; correct the variable or unset it.",
+        )
+        return None
+
+
+def _report_mistyped() -> None:
+    """Warn of variables that are no setting's, and nearly bear the name of one's."""
+    known = {variable(name) for name in PARSERS}
+    for name in sorted(os.environ):
+        if name.startswith(_PREFIX) and name not in known and (near := nearest(name, known)):
+            warn_once(
+                f"variable {name}",
+                f"the environment variable {name} is ignored, because no setting is called so",
+                f"Did you mean {near}?",
+            )
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that this one was probably meant to be, if there is one."""
+    import difflib  # only where something was mistyped
+
+    return next(iter(difflib.get_close_matches(name, list(known), 1, 0.8)), None)
+
+
+def read_variables_again() -> None:
+    """Read the environment variables at the next use, as a new process does."""
+    global _read, _last
+    _read = _last = None
 
 
 _level_before: list[int] = []
@@ -159,6 +218,7 @@ _level_before: list[int] = []
 
 def _set_level(name: str | None) -> None:
     """Give the logger the level that is set, or the one that it had before any was."""
+    show_log(name in ("debug", "info"))
     if name is not None:
         _level_before[:] = _level_before or [logger.level]
         level = getattr(logging, name.upper())
@@ -177,7 +237,9 @@ def check(changes: Mapping[str, object]) -> dict[str, object]:
     """
     unknown = sorted(set(changes) - set(PARSERS))
     if unknown:
-        raise TypeError(f"no setting is called {unknown[0]!r}; the settings are {', '.join(PARSERS)}")
+        near = nearest(unknown[0], PARSERS)
+        meant = f"did you mean {near!r}?" if near else f"the settings are {', '.join(PARSERS)}"
+        raise TypeError(f"no setting is called {unknown[0]!r}; {meant}")
     return {name: None if value is None else PARSERS[name](value) for name, value in changes.items()}
 
 
@@ -248,3 +310,6 @@ def cache_dir() -> Path | None:
         "Set AUTOINV_CACHE_DIR to a folder that may be written.",
     )
     return None
+
+
+native.when_loaded(lambda: native.use_isa(current().isa))

@@ -24,6 +24,8 @@ class Strategy(ABC):
     """One way to do an operation. Stateless; knows which problems it supports, and binds itself to one of them."""
 
     name: ClassVar[str]
+    limits: ClassVar[str] = ""
+    """What it supports, in words for people: "matrices up to 4 x 4"."""
 
     @abstractmethod
     def supports(self, problem: Problem) -> bool:

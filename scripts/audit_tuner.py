@@ -7,7 +7,8 @@ percentile at most 10 %, and no multithreaded strategy where a single-threaded o
 no choice with a regret over 10 % without the contended mark, later uncontended tunings correct it, and where a
 single-threaded strategy is within 1.5 times of the best the busy mean of the choice is at most 3 times its idle
 mean; the first call keeps to its budget but for one slowest call; a neighbour's choice costs at most 10 % over
-the shape's own. Exits 1 when a bar is missed.
+the shape's own; large batches at most 10 %; quiet tunings are not marked contended; 200 random batch sizes cost at
+most 26 tunings and a third of a second. Exits 1 when a bar is missed.
 """
 
 from __future__ import annotations
@@ -48,6 +49,18 @@ GRID = [
     ((64, 2, 2), torch.complex64),
 ]
 BUSY_GRID = GRID[:4]
+LARGE_GRID = [
+    ((100_000, 3, 3), torch.float64),
+    ((1_000_000, 3, 3), torch.float64),
+    ((4_000_000, 3, 3), torch.float64),
+    ((100_000, 8, 8), torch.float64),
+    ((1_000_000, 4, 4), torch.float32),
+    ((1000, 12, 12), torch.float64),
+]
+LARGE_TUNINGS = 10
+MARKED_GRID = [(2000, 32, 32), (20_000, 8, 8), (16, 32, 32)]
+MARKED_TUNINGS, MARKED_BAR = 20, 1
+RANDOM_TUNINGS_BAR, RANDOM_S_BAR = 26, 1 / 3
 MEDIAN_BAR, P95_BAR = 0.02, 0.10
 NEIGHBOUR_TUNINGS_BAR, NEIGHBOUR_COST_BAR = 20, 0.10
 
@@ -106,6 +119,41 @@ def _regret_of(p, tunings: int) -> dict:
     }
 
 
+def audit_large(bars: bench.Bars) -> list[dict[str, object]]:
+    print(f"\nRegret of {LARGE_TUNINGS} cold tunings of each large batch, {torch.get_num_threads()} threads")
+    rows = [_regret_of(problem_of(shape, dtype), LARGE_TUNINGS) for shape, dtype in LARGE_GRID]
+    for row in rows:
+        bars.at_most(f"large: worst regret of {row['problem']}", max(row["regrets"]), P95_BAR)
+    return rows
+
+
+def audit_marks(bars: bench.Bars) -> dict[str, int]:
+    """Count the quiet tunings that are marked contended because a thread slept in a pool or a team."""
+    marked = {}
+    print(f"\n{MARKED_TUNINGS} quiet tunings each, marked contended (bar {MARKED_BAR}):")
+    for shape in MARKED_GRID:
+        p = problem_of(shape, torch.float64)
+        marked[p.key] = sum(tune_once(p).contended for _ in range(MARKED_TUNINGS))
+        print(f"{format_shape(shape):<16}{marked[p.key]:4}")
+        bars.at_most(f"quiet tunings of {p.key} marked contended", marked[p.key], MARKED_BAR)
+    return marked
+
+
+def audit_random_batches(bars: bench.Bars) -> dict[str, float]:
+    """Call 3x3 with batch sizes as they come: how many tunings, and what they take."""
+    sizes = torch.randint(1, 5001, (200,), generator=torch.Generator().manual_seed(2)).tolist()
+    tunings: list[float] = []
+    end = autoinv.on_decision(lambda event: tunings.append(event.spent_s) if event.tuned else None)
+    with tempfile.TemporaryDirectory() as folder, autoinv.using(cache_dir=folder):
+        for batch in sizes:
+            autoinv.inv(torch.eye(3, dtype=torch.float64).repeat(batch, 1, 1))
+    end()
+    print(f"\n200 calls, 1 to 5000 matrices of 3x3: {len(tunings)} tunings, {sum(tunings):.3f} s in all")
+    bars.at_most("random batch sizes: tunings", len(tunings), RANDOM_TUNINGS_BAR)
+    bars.at_most("random batch sizes: seconds of tuning", sum(tunings), RANDOM_S_BAR)
+    return {"tunings": len(tunings), "seconds": sum(tunings)}
+
+
 def audit_neighbours(bars: bench.Bars) -> dict[str, float]:
     """Let batches of 1 to 1000 come in a mixed order; then time the served choice against the right one."""
     order = torch.randperm(1000, generator=torch.Generator().manual_seed(1)).add(1).tolist()
@@ -130,16 +178,21 @@ def audit_neighbours(bars: bench.Bars) -> dict[str, float]:
 def main() -> int:
     made = bench.parser(__doc__ or "")
     made.add_argument("--tunings", type=int, default=12, help="cold tunings of each problem")
-    made.add_argument("--only", choices=("regret", "busy", "budget", "neighbours"))
+    made.add_argument(
+        "--only", choices=("regret", "large", "marks", "busy", "budget", "neighbours", "random")
+    )
     made.formatter_class = argparse.RawDescriptionHelpFormatter
     arguments = made.parse_args()
     print(bench.describe())
     bars = bench.Bars()
     parts = {
         "regret": lambda: audit_regret(bars, arguments.tunings),
+        "large": lambda: audit_large(bars),
+        "marks": lambda: audit_marks(bars),
         "busy": lambda: audit_busy.audit(bars, BUSY_GRID),
         "budget": lambda: audit_budget.audit(bars),
         "neighbours": lambda: audit_neighbours(bars),
+        "random": lambda: audit_random_batches(bars),
     }
     chosen = {name: part for name, part in parts.items() if arguments.only in (None, name)}
     results = {name: part() for name, part in chosen.items()}

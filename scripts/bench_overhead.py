@@ -1,13 +1,18 @@
 """What a call of autoinv.inv costs beside the strategy that it runs, in units of torch.empty_like.
 
-Bars: at most 1.1 above the strategy for a contiguous tensor on the CPU; `import autoinv` at most
-15 ms over `import torch`; a first call that finds its decision in the file at most 30 ms; both at
-best of the runs. Exits 1 when one is missed.
+Bars: at most 1.1 above the strategy for a contiguous tensor on the CPU; `inv_ex` at most 1.6 above `inv`; a call under
+a device context at most 1.5 above one without; with torch's strides, as under `patched()`, a call at most 1.05 times
+the plain one for n <= 8; `import autoinv` at most 15 ms over `import torch`; a first call that
+finds its decision in the file at most 30 ms; both at best of the runs. Exits 1 when one is missed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,12 +21,15 @@ import torch
 from measuring import bench
 
 import autoinv
-from autoinv.ops.inv import CALL
+from autoinv.ops.inv import CALL, inv_as_torch
 from autoinv.planning.dispatch import key_of
 from autoinv.strategy import Run
 
 TRIES = 3
 ABOVE_BAR = 1.1
+INV_EX_BAR = 1.6
+DEVICE_BAR = 1.5
+STRIDES_BAR = 1.05
 IMPORT_BAR_MS = 15.0
 FIRST_CALL_BAR_MS = 30.0
 RUNS = 6
@@ -98,6 +106,99 @@ def hot_path(bars: bench.Bars) -> list[dict[str, object]]:
     return rows
 
 
+IN_A_ROW = 50
+"""Calls within one device context, as entering it takes longer than a call."""
+
+
+def in_a_row(call: bench.Call, under: contextlib.AbstractContextManager[object]) -> bench.Call:
+    def called() -> None:
+        with under:
+            for _ in range(IN_A_ROW):
+                call()
+
+    return called
+
+
+def other_calls(bars: bench.Bars) -> dict[str, object]:
+    """`inv_ex`, a device context and torch's names inside `patched`, each against `inv` in the same rounds."""
+    A = torch.randn(10, 8, 3, 3, dtype=torch.float64)
+    inv, inv_ex, empty_like = autoinv.inv, autoinv.inv_ex, torch.empty_like
+    autoinv.warm(A.shape, dtype=torch.float64)
+    memoised(A)
+    device, nowhere = torch.device("cpu"), contextlib.nullcontext()
+    with autoinv.patched():
+        torch_inv, torch_inv_ex = torch.linalg.inv, torch.linalg.inv_ex
+        calls: dict[str, bench.Call] = {
+            "inv": lambda: inv(A),
+            "empty_like": lambda: empty_like(A),
+            "inv_ex": lambda: inv_ex(A),
+            "linalg.inv, patched": lambda: torch_inv(A),
+            "inverse, patched": lambda: torch.Tensor.inverse(A),
+            "linalg.inv_ex, patched": lambda: torch_inv_ex(A),
+        }
+        ways = {name: in_a_row(call, nowhere) for name, call in calls.items()}
+        ways |= {f"{name}, device": in_a_row(calls[name], device) for name in ("inv", "inv_ex")}
+        tries: list[tuple[dict[str, float], dict[str, float]]] = []
+        while len(tries) < TRIES and (not tries or not _keeps_bars(tries[-1][1])):
+            measured = bench.medians(bench.interleaved(ways, rounds=41, part_s=2e-3))
+            s = {name: seconds / IN_A_ROW for name, seconds in measured.items()}
+            tries.append((s, {name: (s[name] - s[base]) / s["empty_like"] for name, base in BASES.items()}))
+    s, above = next((tried for tried in tries if _keeps_bars(tried[1])), tries[-1])
+    for name, amount in above.items():
+        bar = f"(bar {BARS[name]:g})" if name in BARS else ""
+        print(f"{name:<28}{s[name] * 1e9:9.0f} ns, {amount:5.2f} empty_like above {BASES[name]} {bar}")
+        if name in BARS:
+            bars.at_most(f"{name}: above {BASES[name]}, in empty_like", amount, BARS[name])
+    return {"ns": {name: seconds * 1e9 for name, seconds in s.items()}, "above": above}
+
+
+BASES = {
+    "inv_ex": "inv",
+    "inv, device": "inv",
+    "inv_ex, device": "inv_ex",
+    "linalg.inv, patched": "inv",
+    "inverse, patched": "inv",
+    "linalg.inv_ex, patched": "linalg.inv, patched",
+}
+"""What each call is held against."""
+BARS = {
+    "inv_ex": INV_EX_BAR,
+    "inv, device": DEVICE_BAR,
+    "inv_ex, device": DEVICE_BAR,
+    "linalg.inv_ex, patched": INV_EX_BAR,
+}
+
+
+def _keeps_bars(above: dict[str, float]) -> bool:
+    return all(above[name] <= bar for name, bar in BARS.items())
+
+
+def strides(bars: bench.Bars) -> list[dict[str, object]]:
+    """Time `inv` and the same with torch's strides, by the native kernels where there are any."""
+    rows: list[dict[str, object]] = []
+    print(f"{'case':<28}{'inv':>9}{'as torch':>10}{'times':>8}")
+    for dtype, shape in itertools.product(
+        (torch.float64, torch.float32), ((3, 3), (10, 8, 3, 3), (80, 4, 4), (80, 8, 8), (80, 16, 16))
+    ):
+        A = torch.randn(shape, dtype=dtype)
+        ways: dict[str, bench.Call] = {
+            "inv": functools.partial(autoinv.inv, A),
+            "as torch": functools.partial(inv_as_torch, A),
+        }
+        tries = []
+        while len(tries) < TRIES and (not tries or min(times for _, times in tries) > STRIDES_BAR):
+            parts = bench.interleaved(ways, rounds=41, part_s=1e-3)
+            times = statistics.median(a / b for a, b in zip(parts["as torch"], parts["inv"], strict=True))
+            tries.append((bench.medians(parts), times))
+        s, times = min(tries, key=lambda found: found[1])
+        name = f"{tuple(shape)} {str(dtype).removeprefix('torch.')}".replace(", ", ",")
+        print(f"{name:<28}{s['inv'] * 1e9:9.0f}{s['as torch'] * 1e9:10.0f}{times:8.3f}")
+        if shape[-1] <= 8:
+            bars.at_most(f"{name}: with torch's strides, in calls of inv", times, STRIDES_BAR)
+        rows.append({"case": name, "ns": {k: v * 1e9 for k, v in s.items()}, "times": times})
+    return rows
+
+
 def first_calls(bars: bench.Bars) -> dict[str, object]:
     """Import and first call in processes of their own; the second and later ones find the decision in the file."""
     with tempfile.TemporaryDirectory() as folder:
@@ -138,8 +239,18 @@ def main() -> int:
     )
     with tempfile.TemporaryDirectory() as folder, autoinv.using(cache_dir=folder, budget=1.0):
         rows = hot_path(bars)
+        others = other_calls(bars)
+    with tempfile.TemporaryDirectory() as folder, autoinv.using(cache_dir=folder, strategy="native"):
+        with_strides = strides(bars)
     first = first_calls(bars)
-    bench.write_json(arguments.json, hot_path=rows, first=first, missed=bars.missed)
+    bench.write_json(
+        arguments.json,
+        hot_path=rows,
+        other_calls=others,
+        strides=with_strides,
+        first=first,
+        missed=bars.missed,
+    )
     return bars.exit_status()
 
 

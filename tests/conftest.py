@@ -20,13 +20,14 @@ def private_cache_dir(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("AUTOINV_CACHE_DIR", str(folder))
     start_afresh()
     yield folder
-    settings.configure(mode=None, strategy=None, budget=None, cache_dir=None, log=None)
+    settings.configure(mode=None, strategy=None, budget=None, cache_dir=None, log=None, isa=None)
     start_afresh()
 
 
 def start_afresh() -> None:
     """Forget all that this process tuned, remembered and warned of, as if it were a new one."""
     errors.reset()
+    settings.read_variables_again()
     agreement.adopt((), {})
     for dispatcher in [call.dispatcher for call in OPERATIONS.values()]:
         dispatcher.planner.forget()

@@ -253,3 +253,32 @@ print(found)
 
 def test_a_child_forked_while_another_thread_loads_the_extension_can_load_it():
     assert run_python(LOADS) == "[0, 0, 0, 0, 0]"
+
+
+def test_a_cold_call_answers_in_a_child_whose_parent_had_a_team_of_threads(tmp_path):
+    code = """
+import os, signal, sys, torch, autoinv
+torch.set_num_threads(2)
+torch.linalg.inv(torch.randn(2000, 3, 3) + 3 * torch.eye(3))  # wakes the team, which the child will not have
+shapes = ((500, 3), (20000, 3), (2000, 8), (30, 16), (8, 40))
+matrices = [torch.randn(b, n, n, dtype=torch.float64) + n * torch.eye(n) for b, n in shapes]
+doubtful = torch.eye(8, dtype=torch.float64).repeat(900, 1, 1)
+doubtful[:, 0, 0] = 1e-300
+matrices.append(doubtful)
+pid = os.fork()
+if pid == 0:
+    signal.alarm(60)
+    for i, A in enumerate(matrices):
+        autoinv.inv(A).numpy().tofile(f"{sys.argv[1]}/{i}")
+    known = [autoinv.explain(A) for A in matrices[:4]]
+    is_right = all(e.source == "tuned" and "forked" in e.rejected["batched"] for e in known)
+    os._exit(0 if is_right and "forked" in autoinv.explain(matrices[4]).why else 1)
+status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+for i, A in enumerate(matrices):
+    X = torch.from_file(f"{sys.argv[1]}/{i}", size=A.numel(), dtype=A.dtype).view(A.shape)
+    torch.testing.assert_close(X, torch.linalg.inv(A))
+print(status)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.stdout.strip(), done.returncode) == ("0", 0), done.stderr

@@ -11,7 +11,7 @@ from fakes import FakeStopwatch
 import autoinv
 from autoinv.ops.inv import CALL
 from autoinv.planning.dispatch import key_of
-from autoinv.tuning.timing import CLEAR_ROUNDS, Stopwatch, race
+from autoinv.tuning.timing import CLEAR_ROUNDS, CpuShare, Stopwatch, race
 
 
 def randn(*shape):
@@ -27,7 +27,9 @@ def raced(costs_s, most_rounds):
         watch.advance(costs_s[name])
 
     calls = {name: lambda name=name: call(name) for name in costs_s}
-    return race(calls, costs_s, watch, deadline_s=watch.now_s + 10.0, most_rounds=most_rounds), order
+    return race(
+        calls, costs_s, CpuShare(watch, set(calls)), deadline_s=watch.now_s + 10.0, most_rounds=most_rounds
+    ), order
 
 
 def test_a_candidate_that_is_too_slow_is_timed_no_further_while_near_equals_go_on():
@@ -80,7 +82,7 @@ def test_a_problem_is_planned_with_the_strides_of_the_callers_own_tensor(monkeyp
     monkeypatch.setattr(
         CALL.dispatcher.planner,
         "plan",
-        lambda p, strides, at: (seen.append(strides), plan(p, strides, at))[1],
+        lambda p, strides: (seen.append(strides), plan(p, strides))[1],
     )
     A = randn(4, 7, 7)[:, 2:5, 1:4]
     torch.testing.assert_close(autoinv.inv(A), torch.linalg.inv(A))

@@ -72,6 +72,7 @@ def test_the_scripts_share_modules():
         "measuring.audit_busy",
         "measuring.audit_quiet",
         "measuring.bench",
+        "measuring.first_calls",
         "measuring.load",
     }
 

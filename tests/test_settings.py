@@ -1,22 +1,25 @@
-"""The five settings, from each of their sources."""
+"""The six settings, from each of their sources."""
 
 from __future__ import annotations
 
 import logging
 import warnings
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 import autoinv
-from autoinv import settings
+from autoinv import environment, native, settings
 from autoinv.errors import AutoinvWarning
+
+needs_kernels = pytest.mark.skipif(native.load() is None, reason="this install has no kernels")
 
 
 def test_defaults_are_the_documented_ones(monkeypatch):
     monkeypatch.delenv("AUTOINV_CACHE_DIR")
-    assert settings.current() == settings.Settings("tune", None, 0.1, None, "warning")
+    assert settings.current() == settings.Settings("tune", None, 0.1, None, "warning", "best")
 
 
 def test_an_environment_variable_beats_the_default_and_configure_beats_both(monkeypatch):
@@ -77,6 +80,7 @@ def test_none_in_a_block_returns_a_setting_to_its_environment_variable(monkeypat
         ("cache_dir", ""),
         ("cache_dir", 7),
         ("log", "loud"),
+        ("isa", "abacus"),
     ],
 )
 def test_an_unknown_value_is_a_value_error_that_names_setting_and_value(name, value):
@@ -87,8 +91,10 @@ def test_an_unknown_value_is_a_value_error_that_names_setting_and_value(name, va
 
 
 def test_an_unknown_setting_is_a_type_error_that_lists_the_settings():
-    with pytest.raises(TypeError, match="mode, strategy, budget, cache_dir, log"):
+    with pytest.raises(TypeError, match="mode, strategy, budget, cache_dir, log, isa"):
         autoinv.configure(colour="red")
+    with pytest.raises(TypeError, match="'buget'; did you mean 'budget'"):
+        autoinv.configure(buget=1)
 
 
 def test_a_bad_environment_variable_gives_one_warning_and_the_default(monkeypatch):
@@ -149,26 +155,52 @@ def test_a_changed_setting_applies_to_shapes_that_ran_before():
         assert autoinv.explain(A).source == "reference"
 
 
-def test_settings_are_parsed_again_only_after_a_change(monkeypatch):
-    parsed = []
-    parse = settings.PARSERS["budget"]
-    monkeypatch.setitem(settings.PARSERS, "budget", lambda text: parsed.append(text) or parse(text))
-    for text in ("0.5", "0.5", "0.7", "0.5"):
-        monkeypatch.setenv("AUTOINV_BUDGET", text)
-        assert [settings.current().budget for _ in range(3)] == [float(text)] * 3
-    assert parsed == ["0.5", "0.7", "0.5"]
+def test_variables_are_read_once_at_first_use_and_later_changes_are_configures(monkeypatch, tmp_path):
+    monkeypatch.setenv("AUTOINV_BUDGET", "0.5")
+    monkeypatch.setenv("AUTOINV_CACHE_DIR", "here")
+    monkeypatch.chdir(tmp_path)
+    assert settings.current().budget == 0.5
+    monkeypatch.setenv("AUTOINV_BUDGET", "0.7")
+    monkeypatch.chdir("/")
+    A = torch.eye(3) * 2
+    monkeypatch.setenv("AUTOINV_STRATEGY", "loop")
+    for shape in ((3, 3), (1, 3, 3)):
+        autoinv.inv(A.view(shape))
+        assert autoinv.explain(A.view(shape)).source != "pin"
     with autoinv.using(mode="off"):
         assert (settings.current().mode, settings.current().budget) == ("off", 0.5)
-    monkeypatch.delenv("AUTOINV_BUDGET")
-    assert settings.current().budget == 0.1
+    assert settings.cache_dir() == tmp_path / "here"
+    autoinv.configure(budget=0.7)
+    assert settings.current().budget == 0.7
 
 
-def test_a_relative_folder_follows_the_working_directory(monkeypatch, tmp_path):
-    monkeypatch.setenv("AUTOINV_CACHE_DIR", "here")
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        monkeypatch.chdir(tmp_path / name)
-        assert settings.current().cache_dir == tmp_path / name / "here"
+def test_a_mistyped_variable_is_reported_with_the_nearest_and_others_are_not(monkeypatch):
+    monkeypatch.setenv("AUTOINV_BUGET", "0.5")
+    monkeypatch.setenv("AUTOINV_OF_MY_OWN", "1")
+    with warnings.catch_warnings(record=True) as met:
+        warnings.simplefilter("always")
+        assert settings.current().budget == 0.1
+        settings.current()
+    (text,) = [str(each.message) for each in met]
+    assert "AUTOINV_BUGET is ignored" in text and "Did you mean AUTOINV_BUDGET?" in text
+
+
+@needs_kernels
+def test_the_instruction_set_is_a_setting_and_part_of_the_environment(monkeypatch):
+    extension = native.load()
+    best = extension.isa()
+    A = torch.randn(4, 3, 3, dtype=torch.float64)
+    with autoinv.using(isa="baseline"):
+        assert (extension.isa(), environment.of("cpu").native) == ("baseline", "baseline")
+        assert torch.allclose(autoinv.inv(A), torch.linalg.inv(A))
+    assert (extension.isa(), environment.of("cpu").native) == (best, best)
+    monkeypatch.setattr(settings.native, "load", lambda: Mock(isas=lambda: ["baseline"]))
+    with pytest.raises(ValueError, match="isa is one that this machine runs, baseline, not 'avx512'"):
+        autoinv.configure(isa="avx512")
+    monkeypatch.setenv("AUTOINV_ISA", "avx2")
+    settings.read_variables_again()
+    with pytest.warns(AutoinvWarning, match="AUTOINV_ISA is ignored, because isa is one that this machine"):
+        assert settings.current().isa == "best"
 
 
 def test_the_returned_origins_are_a_copy():

@@ -5,7 +5,8 @@ from autoinv.api.distributed import sync
 from autoinv.api.explaining import Explanation, explain, explain_problem
 from autoinv.api.pinning import pin, unpin
 from autoinv.api.problems import files, problem_of
-from autoinv.api.warming import forget, warm
+from autoinv.api.recording import record
+from autoinv.api.warming import forget, warm, warm_problems
 
 __all__ = [
     "Explanation",
@@ -16,8 +17,10 @@ __all__ = [
     "forget",
     "pin",
     "problem_of",
+    "record",
     "sync",
     "unpin",
     "using",
     "warm",
+    "warm_problems",
 ]

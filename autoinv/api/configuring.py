@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from autoinv import settings
-from autoinv.settings import Settings
+from autoinv.settings import Changes, Settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
-def configure(**changes: object) -> None:
-    """Set settings for this process: mode, strategy, budget (seconds), cache_dir, log; None unsets one.
+def configure(**changes: Unpack[Changes]) -> None:
+    """Set settings for this process: mode, strategy, budget (seconds), cache_dir, log, isa; None unsets one.
+
+    The environment variables are read once, at first use: what a program changes later, it changes here.
 
     Raises:
         ValueError: for a value that the setting does not take.
@@ -23,7 +29,7 @@ def configure(**changes: object) -> None:
     settings.configure(**changes)
 
 
-def using(**changes: object) -> AbstractContextManager[Settings]:
+def using(**changes: Unpack[Changes]) -> AbstractContextManager[Settings]:
     """Set settings for this process while a block runs, as ``configure`` does; all threads see them.
 
     Blocks may overlap: each takes away what it set itself. What ``configure`` sets inside a block, of the

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 
-from autoinv import native
+from autoinv import native, settings
 from autoinv.calls.state import is_ordinary_type
 from autoinv.operation import Operands
 from autoinv.ops.table import DEFAULT, operation_call
 from autoinv.planning.dispatch import Dispatcher
 from autoinv.problem import Problem, format_shapes
 from autoinv.store.decisions import Decision
+from autoinv.tuning.choice import rule
 
 
 @dataclass(frozen=True)
 class Explanation:
     """What would run for a problem, and why. ``str()`` is for reading, the fields are for programs.
 
-    ``source`` is pin, sync, file, neighbour, tuned or reference; ``seconds`` are seconds a call, by strategy;
+    ``source`` is pin, sync, file, neighbour, tuned, default or reference; ``seconds`` are seconds a call, by strategy;
     ``rejected`` says why the others were not timed or not taken.
     """
 
@@ -33,6 +34,8 @@ class Explanation:
     seconds: Mapping[str, float] = field(default_factory=dict)
     rejected: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    timed: Problem | None = None
+    """The problem that ``seconds`` were measured on: a neighbour's own, where a neighbour serves."""
 
     def __str__(self) -> str:
         """Return one line of answer, then a line a strategy, the fastest first."""
@@ -60,6 +63,8 @@ class Explanation:
         marks = [f"{self.seconds[self.reference] / seconds:7.2f}x"] if has_ratio else []
         marks += ["reference"] if name == self.reference else []
         marks += ["<- chosen"] if name == self.strategy else []
+        if self.timed is not None and self.problem is not None and self.timed.shapes != self.problem.shapes:
+            marks += [f"(timed on {format_shapes(self.timed.shapes)})"]
         return f"  {name:<{self._width()}}  {format_seconds(seconds):>10}  {'  '.join(marks)}"
 
 
@@ -75,7 +80,7 @@ def explain(*operands: torch.Tensor, op: str = DEFAULT) -> Explanation:
     Example:
         >>> import torch, autoinv
         >>> autoinv.explain(torch.eye(3)).source
-        'reference'
+        'default'
     """
     dispatcher = operation_call(op).dispatcher
     operation = dispatcher.operation
@@ -116,21 +121,64 @@ def explain_problem(problem: Problem) -> Explanation:
         plan.why,
         dispatcher.operation.reference(problem).name,
         dict(decision.seconds) if decision else {},
-        dict(decision.rejected) if decision else {},
-        tuple(_notes(problem, decision)),
+        {**(decision.rejected if decision else {}), **_unsupported(dispatcher, problem)},
+        tuple(_notes(dispatcher, problem, decision)),
+        decision.problem if decision else None,
     )
 
 
-def _notes(problem: Problem, decision: Decision | None) -> list[str]:
-    notes = []
-    if decision and decision.contended:
-        notes.append("timed while the processor was busy; a later process tunes it again")
-    if decision and not decision.complete:
-        notes.append("the budget ran out before all was timed; a later process tunes it again")
+def _unsupported(dispatcher: Dispatcher, problem: Problem) -> dict[str, str]:
+    """Return why strategies do not support the problem."""
+    return {
+        strategy.name: f"does not support this problem: it takes {strategy.limits}"
+        for strategy in dispatcher.operation.table
+        if strategy.limits and not strategy.supports(problem)
+    }
+
+
+def _notes(dispatcher: Dispatcher, problem: Problem, decision: Decision | None) -> list[str]:
+    notes = [] if decision is None else [_rule(dispatcher, decision)]
+    file = dispatcher.planner.file(problem)
+    if decision is None:
+        notes += _known_otherwise(problem, file.all())
+    elif not decision.conclusive and decision.problem == problem:
+        what = []
+        what += ["it was timed while the processor was busy"] if decision.contended else []
+        what += ["the budget ran out before all was timed"] if not decision.complete else []
+        if decision.final:
+            then = f"after {decision.tunings} tunings it stays"
+        elif not file.can_be_saved():
+            then = "it stays, as the file cannot be saved"
+        elif settings.current().mode != "tune":
+            then = f"it stays while the mode is {settings.current().mode}"
+        else:
+            then = "a later process tunes it again"
+        notes.append(f"{' and '.join(what)}; {then}")
     missing = native.why_missing() if problem.on_cpu else None
     if missing:
         notes.append(f"the native kernels are missing: {missing}")
     return notes
+
+
+def _rule(dispatcher: Dispatcher, decision: Decision) -> str:
+    """Say by which rule the strategy was chosen."""
+    operation, p = dispatcher.operation, decision.problem
+    single_threaded = {s.name for s in operation.table if s.supports(p) and not s.is_multithreaded(p)}
+    chosen = rule(decision.strategy, decision.seconds, operation.reference(p).name, single_threaded)
+    if chosen is None:
+        chosen = "another raised in a call" if not decision.seconds and not decision.rounds else None
+    because = f": {chosen}" if chosen else " by what was seen on a part of the batch"
+    return f"{decision.strategy} was chosen{because}"
+
+
+def _known_otherwise(problem: Problem, decisions: Iterable[Decision]) -> list[str]:
+    """Say for which dtypes, thread counts and layouts something is known of these shapes, if for any."""
+    found: dict[str, None] = {}
+    for other in (decision.problem for decision in decisions):
+        if (other.op, other.shapes, other.device) == (problem.op, problem.shapes, problem.device):
+            threads = f"{other.threads} thread{'s' if other.threads != 1 else ''}"
+            found[f"{other.dtype_name} with {threads}, {other.layout}"] = None
+    return [f"known for this shape: {'; '.join(found)}"] if found else []
 
 
 def format_seconds(seconds: float) -> str:

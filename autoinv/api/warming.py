@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -18,7 +17,7 @@ from autoinv.api.problems import (
     shapes_of,
 )
 from autoinv.errors import warn_once
-from autoinv.ops.table import DEFAULT, OPERATIONS, operation_call
+from autoinv.ops.table import DEFAULT, OPERATIONS, forget_plans, operation_call
 from autoinv.planning import agreement
 from autoinv.problem import Problem
 from autoinv.store.decisions import Decision
@@ -60,23 +59,32 @@ def warm(
         >>> [d.problem.key for d in autoinv.warm((4, 2, 2), dtype=torch.float64)]  # doctest: +ELLIPSIS
         ['inv/4x2x2/float64/cpu/threads=.../contiguous']
     """
+    return warm_problems([problem_of(shape, op, dtype, device) for shape in shapes], budget)
+
+
+def warm_problems(problems: Sequence[Problem], budget: float | None = None) -> list[Decision]:
+    """Tune these problems, of this process's thread count, as `warm` does.
+
+    Raises:
+        ValueError: for a budget that there is not.
+        RuntimeError: when the mode forbids timing.
+    """
     mode = settings.current().mode
     if mode != "tune":
         raise RuntimeError(f"warm times strategies and mode is {mode!r}, which forbids it; use mode='tune'")
-    dispatcher = operation_call(op).dispatcher
-    problems = [problem_of(shape, op, dtype, device) for shape in shapes]
     budget_s = settings.check({"budget": budget})["budget"]
     if not isinstance(budget_s, float):
         budget_s = settings.current().budget
     found: list[Decision] = []
     untuned: dict[str, list[str]] = {}
     for problem in problems:
-        plan = dispatcher.planner.warm(problem, dense_strides(problem), time.perf_counter(), budget_s)
+        planner = operation_call(problem.op).dispatcher.planner
+        plan = planner.warm(problem, dense_strides(problem), budget_s)
         if plan.decision:
             found.append(plan.decision)
         else:
             untuned.setdefault(plan.why, []).append(problem.key)
-    dispatcher.forget()
+    forget_plans()
     _warn_untuned(untuned)
     return found
 
@@ -128,7 +136,7 @@ def forget(
     agreement.drop(is_meant)
     count = sum(file.forget(is_meant, SAVE_WAIT_S) for file in files())
     for call in calls:
-        call.dispatcher.planner.forget(is_meant)
+        call.dispatcher.planner.forget(is_meant, shapes)
         call.dispatcher.forget()
     return count
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from autoinv import settings
+from autoinv.errors import FROM_PLANNING, FROM_TORCH_OR_KERNELS
 from autoinv.operation import Operands, Operation, as_contiguous
 from autoinv.planning.dispatch import Dispatcher, key_of
 from autoinv.problem import Problem
@@ -34,8 +35,8 @@ def run_or_fail(dispatcher: Dispatcher, run: Run, operands: Operands) -> Tensor:
         return run(*operands)
     except LinAlgError:
         raise
-    except Exception as error:
-        return dispatcher.failed(key_of(*operands), operands, None, error)
+    except FROM_TORCH_OR_KERNELS as error:
+        return dispatcher.failed(key_of(*operands), run, operands, None, error)
 
 
 def untimed_answer(dispatcher: Dispatcher, operands: Operands) -> Tensor:
@@ -59,7 +60,7 @@ def untimed_answer(dispatcher: Dispatcher, operands: Operands) -> Tensor:
         return run(*operands)
     except LinAlgError:
         raise
-    except Exception:
+    except FROM_TORCH_OR_KERNELS:
         return operation.torch_answer(*operands)
 
 
@@ -93,7 +94,7 @@ def _known_run(dispatcher: Dispatcher, operands: Operands) -> Run:
         return operation.torch_answer
     try:
         problem = Problem.of(operation.name, *operands)
-        return dispatcher.explain(problem).strategy.bind(problem)
-    except Exception as error:  # as on a miss: the caller gets the right answer
+        return dispatcher.bind(problem, dispatcher.explain(problem).strategy)
+    except FROM_PLANNING as error:  # as on a miss: the caller gets the right answer
         dispatcher.warn_unplanned(error)
         return operation.torch_answer

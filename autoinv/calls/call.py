@@ -3,20 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
+from autoinv.calls.torchscript import script_as
 from autoinv.operation import Operation
 from autoinv.planning.dispatch import Dispatcher
 
 
-class Replaced(NamedTuple):
-    """A name of torch's that `patched` puts the public function under, and how torch calls its operands there."""
+class Replaced:
+    """A name of torch's that `patched` puts an operation under.
 
-    owner: Any
-    name: str
-    operand_names: tuple[str, ...]
+    Args:
+        owner: the module or class that has the name.
+        name: the name.
+        operand_names: how torch calls the operands there, in order.
+        options: the other arguments that ``function`` takes there, all by keyword.
+        function: what answers there, in torch's own types and strides; None for the operation's public function.
+    """
+
+    def __init__(
+        self,
+        owner: Any,
+        name: str,
+        operand_names: tuple[str, ...],
+        options: tuple[str, ...] = ("out",),
+        function: Callable[..., Any] | None = None,
+    ) -> None:
+        self.owner = owner
+        self.name = name
+        self.operand_names = operand_names
+        self.options = frozenset(options)
+        self.function = function
+        self.original: Any = getattr(owner, name)
+        """What torch itself has there, taken at import."""
+
+    @property
+    def path(self) -> str:
+        """The name in full: ``torch:Tensor.inverse``, as `pkgutil.resolve_name` finds it."""
+        if isinstance(self.owner, type):
+            return f"{self.owner.__module__}:{self.owner.__qualname__}.{self.name}"
+        return f"{self.owner.__name__}:{self.name}"
 
 
 class Call:
@@ -37,5 +65,6 @@ class Call:
         self.dispatcher = dispatcher
         self.operation: Operation = dispatcher.operation
         self.library_op = library_op
+        script_as(function, f"autoinv::{self.operation.name}")
         self.replaces = replaces
         """The names of torch's that `patched` puts the function under."""

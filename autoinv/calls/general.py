@@ -6,7 +6,7 @@ import sys
 
 import torch
 from torch import Tensor, is_grad_enabled
-from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
+from torch._C import DisableTorchFunction, _len_torch_dispatch_stack, _len_torch_function_stack
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
@@ -15,8 +15,10 @@ from torch.nn import Parameter
 from autoinv.calls.answer import answer, run_or_fail, torchs_own
 from autoinv.calls.call import Call
 from autoinv.calls.gradient import recorded
+from autoinv.calls.sharded import is_sharded, sharded_answer
 from autoinv.calls.state import (
     TRACED_TYPES,
+    is_in_device_context,
     is_ordinary_type,
     is_overridden,
     is_transformed,
@@ -36,6 +38,9 @@ def general(call: Call, *operands: Tensor) -> Tensor:
     """
     if is_dynamo_compiling():
         return _compiled(call, operands)
+    if _len_torch_function_stack() and is_in_device_context(*operands):
+        with DisableTorchFunction():
+            return call.function(*operands)
     # The usual state here, ordinary tensors whose gradient is wanted, goes first by the fast path's tests.
     if (
         forward_ad._current_level >= 0
@@ -78,8 +83,7 @@ def _unusual(call: Call, operands: Operands) -> Tensor:
     if torch._C._get_tracing_state() is not None:
         return call.operation.torch_answer(*operands)  # torch.jit.trace compares two traces line by line
     is_strided = all(x.layout is torch.strided and not x.is_nested for x in operands)
-    if not is_strided or (is_overridden() and not _len_torch_dispatch_stack()):
-        # Tracers push function modes of their own; any other is to see torch's call.
+    if not is_strided or is_overridden():
         return torchs_own(call.operation, operands)
     if is_transformed():
         return transformed(call, operands)
@@ -98,6 +102,8 @@ def _compiled(call: Call, operands: Operands) -> Tensor:
 
 def _foreign(call: Call, operands: Operands) -> Tensor:
     """Leave a subclass to its own rules, and what is no tensor to torch's own error."""
+    if is_sharded(call, operands):
+        return sharded_answer(call, *operands)
     if all(isinstance(x, TRACED_TYPES) or is_ordinary_type(x) for x in operands):
         return call.library_op(*operands)
     fx = sys.modules.get("torch.fx")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autoinv.errors import FROM_TORCH_OR_KERNELS
 from autoinv.operation import Operands, Rules
 from autoinv.planning.dispatch import Dispatcher, key_of
 from autoinv.strategy import LinAlgError, Run
@@ -23,8 +24,8 @@ class Recorded(torch.autograd.Function):
             result: Tensor = run(*operands)
         except LinAlgError:
             raise
-        except Exception as error:
-            result = dispatcher.failed(key_of(*operands), operands, None, error)
+        except FROM_TORCH_OR_KERNELS as error:
+            result = dispatcher.failed(key_of(*operands), run, operands, None, error)
         ctx.rules = rules = dispatcher.operation.rules
         ctx.shapes = [x.shape for x in operands] if len(operands) > 1 else None
         ctx.save_for_backward(*rules.saved(operands, result))

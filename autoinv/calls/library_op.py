@@ -15,13 +15,23 @@ from autoinv.planning.dispatch import Dispatcher
 
 # Registered at import, so that an exported program finds it: 1 ms. `torch.library.register_fake` would cost
 # 3 more, to look up this line; `torch.library.custom_op` 10 us a call, and Dynamo's import on the first.
-_LIBRARY = torch.library.Library("autoinv", "DEF")  # type: ignore[no-untyped-call]
+# A fragment, as there may be another: that of an autoinv whose modules were dropped from `sys.modules`.
+_LIBRARY = torch.library.Library("autoinv", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
 def register(dispatcher: Dispatcher) -> Callable[..., Tensor]:
-    """Register an operation as ``autoinv::<its name>``, and return the operator."""
+    """Register an operation as ``autoinv::<its name>``, and return the operator.
+
+    Torch takes one registration a process. So an autoinv that is imported again uses the operator of the first, which
+    graphs that were compiled before go on to call.
+    """
     operation = dispatcher.operation
     name, rules = operation.name, operation.rules
+    registered: Callable[..., Tensor] | None = getattr(
+        getattr(torch.ops.autoinv, name, None), "default", None
+    )
+    if registered is not None:
+        return registered
     arguments = ", ".join(f"Tensor {argument}" for argument in operation.operand_names)
 
     def run(*operands: Tensor) -> Tensor:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, is_inference_mode_enabled
-from torch._C import _increment_version
+from torch._C import DisableTorchFunction, _increment_version
+from torch.compiler import is_dynamo_compiling
 
 from autoinv.calls.answer import answer
 from autoinv.calls.call import Call
-from autoinv.calls.state import is_ordinary, is_ordinary_type, resolved, wants_gradient
+from autoinv.calls.state import is_in_device_context, is_ordinary, is_ordinary_type, resolved, wants_gradient
+from autoinv.errors import FROM_TORCH_OR_KERNELS
 from autoinv.operation import Operands, Operation
 from autoinv.planning.dispatch import Dispatcher, key_of
 from autoinv.strategy import LinAlgError
@@ -21,6 +23,9 @@ def into(call: Call, operands: Operands, out: Tensor) -> Tensor:
         Exception: whatever PyTorch's own call raises with ``out=``.
     """
     operation = call.operation
+    if not is_dynamo_compiling() and is_in_device_context(*operands, out):
+        with DisableTorchFunction():
+            return call.function(*operands, out=out)
     if (
         not is_ordinary(operation, *operands)
         or not is_ordinary_type(out)
@@ -62,5 +67,5 @@ def _write(dispatcher: Dispatcher, operands: Operands, out: Tensor) -> Tensor:
         return run(*operands, out=out)
     except LinAlgError:
         raise
-    except Exception as error:
-        return dispatcher.failed(key, operands, out, error)
+    except FROM_TORCH_OR_KERNELS as error:
+        return dispatcher.failed(key, run, operands, out, error)

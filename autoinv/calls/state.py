@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
+from torch._C import (
+    _disabled_torch_function_impl,
+    _get_function_stack_at,
+    _len_torch_dispatch_stack,
+    _len_torch_function_stack,
+)
 from torch._C._functorch import get_dynamic_layer_stack_depth
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 from torch.nn import Parameter
-from torch.overrides import _get_current_function_mode_stack
+from torch.overrides import has_torch_function
 from torch.utils._device import DeviceContext
 
 from autoinv.operation import Operation
@@ -48,11 +53,37 @@ def is_traced() -> bool:
 
 
 def is_overridden() -> bool:
-    """Whether a function mode is active, other than ``torch.device`` contexts, which leave inputs alone."""
-    return bool(_len_torch_function_stack()) and any(
-        type(mode) is not DeviceContext
-        for mode in _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    )
+    """Whether a function mode is active that is to see torch's own call.
+
+    ``torch.device`` contexts leave inputs alone; and tracers push function modes of their own beside a dispatch mode.
+    """
+    is_traced = _len_torch_dispatch_stack() > 0
+    for i in range(_len_torch_function_stack()):
+        kind = type(_get_function_stack_at(i))
+        if kind is not DeviceContext and not (is_traced and kind.__module__.startswith("torch.")):
+            return True
+    return False
+
+
+def is_in_device_context(*operands: Tensor) -> bool:
+    """Whether nothing but a ``torch.device`` context, or a default device, makes torch look for overrides.
+
+    With ``torch._C.DisableTorchFunction`` such a call is an ordinary one.
+    """
+    for x in operands:
+        if type(x) is not Tensor and type(x) is not Parameter:
+            return False
+    depth = _len_torch_function_stack()
+    if depth == 1:  # the usual one, at half the price
+        return type(_get_function_stack_at(0)) is DeviceContext and has_torch_function(operands)
+    kinds = {type(_get_function_stack_at(i)) for i in range(depth)}
+    return kinds == {DeviceContext} and has_torch_function(operands)
+
+
+def overrides(A: Tensor) -> bool:
+    """Whether the type of a tensor has torch's functions do something else, by ``__torch_function__``."""
+    kind = type(A)
+    return kind is not Tensor and kind.__torch_function__ is not _disabled_torch_function_impl
 
 
 def is_ordinary(operation: Operation, *operands: object) -> bool:

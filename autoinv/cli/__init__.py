@@ -1,10 +1,11 @@
 """The commands of ``python -m autoinv.tune``, in the order in which its help lists them."""
 
-from autoinv.cli import doctor, maintain, pin, show, transfer, warm
+from autoinv.cli import doctor, maintain, pin, run, show, transfer, warm
 from autoinv.cli._command import Command
 
 COMMANDS: tuple[Command, ...] = (
     warm.COMMAND,
+    run.COMMAND,
     show.SHOW,
     show.EXPLAIN,
     pin.PIN,

@@ -60,28 +60,40 @@ def budget(text: str) -> float:
     return seconds
 
 
+def seconds(text: str) -> float:
+    """Return a length of time such as ``60`` or ``60s``, in seconds, for argparse."""
+    return budget(text.strip().removesuffix("s"))
+
+
 def add_problem(
-    parser: argparse.ArgumentParser, *, several: bool = False, dtype: str | None = "float32"
+    parser: argparse.ArgumentParser,
+    *,
+    several: bool = False,
+    dtype: str | None = "float32",
+    every_dtype: bool = False,
 ) -> None:
-    """Add SHAPE, --dtype, --device and --op; without a default ``dtype``, none given means every one."""
+    """Add SHAPE, --dtype, --device and --op; without a default ``dtype``, none given means every one.
+
+    ``several`` shapes may be none at all. ``every_dtype``: that holds for the dtype alone.
+    """
     parser.add_argument(
         "shapes" if several else "shape",
         metavar="SHAPE",
         type=shape,
-        nargs="+" if several else None,
+        nargs="*" if several else None,
         help="sizes with x between them: 10x8x3x3 is a batch of 10 x 8 matrices of 3 x 3",
     )
-    add_kind(parser, dtype)
+    add_kind(parser, dtype, every_dtype=every_dtype)
 
 
-def add_kind(parser: argparse.ArgumentParser, dtype: str | None) -> None:
+def add_kind(parser: argparse.ArgumentParser, dtype: str | None, *, every_dtype: bool = False) -> None:
     """Add --dtype, --device and --op."""
     parser.add_argument(
         "--dtype",
         type=dtypes,
-        default=dtype and [dtype],
+        default=None if every_dtype or dtype is None else [dtype],
         metavar="D[,D]",
-        help=f"one or more of {', '.join(DTYPES)} (default: {dtype or 'all'})",
+        help=f"one or more of {', '.join(DTYPES)} (default: {'all' if every_dtype else dtype or 'all'})",
     )
     parser.add_argument(
         "--device",
@@ -116,6 +128,7 @@ def problems(options: argparse.Namespace) -> list[Problem]:
     shapes = options.shapes if "shapes" in options else [options.shape]
     layout = getattr(options, "layout", ["contiguous"])
     try:
-        return [problem_of(s, options.op, d, options.device, layout) for s in shapes for d in options.dtype]
+        names = options.dtype or list(DTYPES)
+        return [problem_of(s, options.op, d, options.device, layout) for s in shapes for d in names]
     except ValueError as error:
         raise CommandError(str(error)) from None

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-DONE, FAILED, BAD_INPUT, NOT_SAVED, BAD_ENTRIES, INTERRUPTED = 0, 1, 2, 4, 5, 130
+DONE, FAILED, BAD_INPUT, NOT_FINAL, NOT_SAVED, BAD_ENTRIES, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 """Exit codes."""
 
 
@@ -22,12 +22,15 @@ class CommandError(Exception):
 
 @dataclass(frozen=True)
 class Command:
-    """One command. ``run`` returns the exit code; ``more`` are paragraphs below its help."""
+    """One command; ``more`` are paragraphs below its help.
+
+    ``run`` returns the exit code; or a function that does, of which nothing is caught: it runs a program of the user's.
+    """
 
     name: str
     summary: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
+    run: Callable[[argparse.Namespace], int | Callable[[], int]]
     more: str = ""
 
 

@@ -27,7 +27,7 @@ Section = Iterator[tuple[str, str]]
 
 _WAIT_S = 1.0
 """How long the trial of a lock may take."""
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "AUTOINV_ISA")
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +69,7 @@ def _processor() -> Section:
     yield "model", f"{found.cpu_model} ({platform.machine()})"
     yield "usable cores", f"{found.cores} of {os.cpu_count()}"
     yield "torch threads", str(torch.get_num_threads())
-    for name in _THREAD_VARIABLES:
+    for name in (*_THREAD_VARIABLES, *environment.VARIABLES):
         yield name, os.environ.get(name, "not set")
     yield "torch uses", f"{found.isa}, {found.blas}"
 
@@ -90,7 +90,8 @@ def _kernels() -> Section:
     build = extension.build()
     yield "present", str(extension.__file__)
     yield "compiler", str(build.get("compiler", "unknown"))
-    yield "compiled for", ", ".join(name for name in build if name != "compiler")
+    yield "sources", str(build.get("sources", "unknown"))
+    yield "compiled for", ", ".join(name for name in build if name not in ("compiler", "sources"))
     yield "can run here", ", ".join(extension.isas())
     yield "chosen", extension.isa()
 
@@ -130,6 +131,8 @@ def _decisions(file: DecisionsFile) -> str:
     ):
         counts += [f"{len(some)} {what}"] if some else []
     state = "" if file.path and file.path.exists() else ", no such file yet"
+    if found_elsewhere := exchange.elsewhere(file):
+        state += f"; {found_elsewhere}"
     return f"{file.path} ({', '.join(counts)}{state})"
 
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import shutil
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
 from autoinv.cli import COMMANDS
 from autoinv.cli._command import FAILED, INTERRUPTED, CommandError
-from autoinv.errors import AutoinvWarning, logger
+from autoinv.errors import AutoinvWarning, StderrHandler, logger
 from autoinv.version import __version__
 
 _DESCRIPTION = "Tune, show and look after the decisions by which autoinv chooses its strategies."
 _CODES = """`COMMAND --help` says more. Decisions live in your user's cache folder, or in AUTOINV_CACHE_DIR.
 
-Exit codes: 0 done, 1 failed, 2 bad input, 4 could not save, 5 bad entries (verify), 130 interrupted."""
+Exit codes: 0 done, 1 failed, 2 bad input, 3 not all final (warm), 4 could not save, 5 bad entries (verify),
+130 interrupted."""
 _PIPE_CLOSED = 141
 """What a shell reports of a program that a closed pipe ended."""
 
@@ -33,11 +33,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = "python -m autoinv.tune") -> int:
-    """Run one command and return its exit code; prints, and raises nothing of its own."""
+    """Run one command and return its exit code; prints, and raises nothing but what a program raises that it runs."""
     with _plain_warnings(), _log():
         try:
             options = parser(prog).parse_args(argv)
-            code: int = options.run(options)
+            code: int | Callable[[], int] = options.run(options)
             sys.stdout.flush()
         except CommandError as error:
             return _say(str(error), error.code)
@@ -48,11 +48,19 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m autoinv.tu
         except BrokenPipeError:  # `... | head` has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _PIPE_CLOSED
+        except (MemoryError, RuntimeError) as error:
+            if "memory" not in f"{type(error).__name__} {error}".lower():
+                return _unexpected(error)
+            return _say("there is not enough memory for that: take a smaller batch, or free some", FAILED)
         except Exception as error:
-            logger.debug("the command failed", exc_info=True)
-            what = f"{type(error).__name__}: {error}".partition("\n")[0]
-            return _say(f"failed with {what}; set AUTOINV_LOG=debug to see where, and report it", FAILED)
-    return code
+            return _unexpected(error)
+    return code if isinstance(code, int) else code()
+
+
+def _unexpected(error: Exception) -> int:
+    logger.debug("the command failed", exc_info=error)
+    what = f"{type(error).__name__}: {error}".partition("\n")[0]
+    return _say(f"failed with {what}; set AUTOINV_LOG=debug to see where, and report it", FAILED)
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
@@ -103,8 +111,8 @@ def _plain_warnings() -> Iterator[None]:
 
 @contextmanager
 def _log() -> Iterator[None]:
-    """Show what is logged: a program configures logging itself, a command is one."""
-    handler = logging.StreamHandler(sys.stderr)
+    """Show what is logged, above a progress bar: a program configures its log itself, a command is one."""
+    handler = StderrHandler()
     logger.addHandler(handler)
     try:
         yield

@@ -13,7 +13,7 @@ from autoinv.store.pins import pin_key
 
 
 def _add_pin_arguments(parser: argparse.ArgumentParser) -> None:
-    add_problem(parser)
+    add_problem(parser, every_dtype=True)
     names = ", ".join(strategy_names())
     parser.add_argument("strategy", metavar="STRATEGY", help=f"one of {names}")
 
@@ -26,6 +26,8 @@ def _pin(options: argparse.Namespace) -> int:
         raise CommandError(
             f"{options.op} has no strategy {options.strategy!r}; it has {', '.join(operation.names())}"
         )
+    if options.dtype is None:
+        wanted = [problem for problem in wanted if strategy.supports(problem)] or wanted[:1]
     for problem in wanted:  # all or none
         if not strategy.supports(problem):
             raise CommandError(f"{strategy.name} does not support {problem.key}; pin one that does")
@@ -85,10 +87,11 @@ PIN = Command(
     "decide yourself which strategy a shape runs by",
     _add_pin_arguments,
     _pin,
-    "A pin holds for every thread count and layout, and survives upgrades, until unpin.\n\n"
+    "A pin holds for every thread count and layout, without --dtype for every dtype "
+    "that the strategy supports, and survives upgrades, until unpin.\n\n"
     "example: python -m autoinv.tune pin 10x8x3x3 native --dtype float64",
 )
-UNPIN = Command("unpin", "take a pin away", add_problem, _unpin)
+UNPIN = Command("unpin", "take a pin away", lambda parser: add_problem(parser, every_dtype=True), _unpin)
 FORGET = Command(
     "forget",
     "forget decisions, so that they are made anew",

@@ -69,7 +69,7 @@ def file_of(device: str) -> DecisionsFile:
 
 
 def _add_explain_arguments(parser: argparse.ArgumentParser) -> None:
-    add_problem(parser)
+    add_problem(parser, every_dtype=True)
     add_layout(parser)
     parser.add_argument(
         "--threads", type=count, metavar="T", help="of the program (default: torch's number here)"
@@ -77,8 +77,12 @@ def _add_explain_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    for i, problem in enumerate(problems(options)):
-        asked = dataclasses.replace(problem, threads=options.threads or problem.threads)
+    threads = options.threads
+    asked_all = [dataclasses.replace(p, threads=threads or p.threads) for p in problems(options)]
+    if options.dtype is None:  # those of which something is known, float32 where nothing is
+        known = [p for p in asked_all if api.explain_problem(p).source != "default"]
+        asked_all = known or asked_all[:1]
+    for i, asked in enumerate(asked_all):
         sys.stdout.write("\n" * (i > 0) + f"{api.explain_problem(asked)}\n")
     return DONE
 

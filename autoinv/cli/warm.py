@@ -10,34 +10,45 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import IO
 
 import torch
 
 from autoinv import api, settings
 from autoinv.api.explaining import format_seconds
-from autoinv.api.problems import SAVE_WAIT_S
-from autoinv.cli._arguments import add_problem, budget, counts, problems
-from autoinv.cli._command import DONE, FAILED, INTERRUPTED, NOT_SAVED, Command, CommandError
+from autoinv.api.problems import SAVE_WAIT_S, problem_of
+from autoinv.cli._arguments import add_problem, budget, counts, problems, seconds
+from autoinv.cli._command import DONE, FAILED, INTERRUPTED, NOT_FINAL, NOT_SAVED, Command, CommandError
 from autoinv.cli._known import merged
 from autoinv.cli._progress import progress
 from autoinv.cli._table import draw
+from autoinv.ops.table import operation_call
 from autoinv.planning import events
 from autoinv.problem import Problem, format_shapes
-from autoinv.store import pins
+from autoinv.store import pins, recorded
 from autoinv.store.decisions import Decision, from_entry
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_problem(parser, several=True)
     parser.add_argument(
+        "--from",
+        dest="recorded",
+        metavar="FILE",
+        type=Path,
+        help="tune the problems that `run --record` or autoinv.record wrote there, the most frequent first",
+    )
+    parser.add_argument(
         "--threads",
         type=counts,
         metavar="T[,T]",
         help="how many threads torch has in the programs to come: OMP_NUM_THREADS, or what "
-        "torch.get_num_threads() says there (default: what it says here)",
+        "torch.get_num_threads() says there (default: what it says here; with --from what it said where the problem "
+        "was recorded, if that is no more than here)",
     )
     parser.add_argument(
         "--budget",
@@ -45,9 +56,24 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds that each problem may take (default: AUTOINV_BUDGET)",
     )
+    parser.add_argument(
+        "--until-final",
+        action="store_true",
+        help="tune each problem again until its decision is complete and was timed on a quiet processor; exit "
+        "code 3 where the time limit ends that",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=seconds,
+        metavar="S",
+        default=60.0,
+        help="seconds that --until-final may take in all, such as 60 or 60s (default: 60)",
+    )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
 
 
+_LEAST_PAUSE_S, _MOST_PAUSE_S = 0.05, 2.0
+"""Between two tunings of a problem with --until-final."""
 _END_S = 10.0
 """How long a child that was asked to end may take; it has at most a save to finish."""
 
@@ -90,24 +116,24 @@ def _run(options: argparse.Namespace) -> int:
     mode = settings.current().mode
     if mode != "tune":
         raise CommandError(f"warm times strategies, and mode is {mode!r}: unset AUTOINV_MODE")
-    wanted = problems(options)
+    wanted = _wanted(options)
+    ends_s = time.monotonic() + options.time_limit if options.until_final else None
     if options.worker:
-        return _work(wanted, options)
+        return _work(wanted, options, ends_s)
     report = _Report()
-    thread_counts = options.threads or [torch.get_num_threads()]
-    with progress(len(thread_counts) * len(wanted)) as report_progress:
+    with progress(len(wanted)) as report_progress:
         try:
-            for outcome in _outcomes(wanted, thread_counts, options):
+            for outcome in _outcomes(wanted, options.budget, ends_s):
                 report.outcomes.append(outcome)
                 report_progress(_in_words(outcome))
         except KeyboardInterrupt:
             report.is_interrupted = True
         except CommandError as error:
             report.failure = error
-    return _end(report, _saved())
+    return _end(report, _saved(), options.until_final)
 
 
-def _work(wanted: Sequence[Problem], options: argparse.Namespace) -> int:
+def _work(wanted: Sequence[Problem], options: argparse.Namespace, ends_s: float | None) -> int:
     """Be the child that tunes with another number of threads: one line of JSON for each outcome."""
     asked, got = options.threads[0], torch.get_num_threads()
     if got != asked:
@@ -115,30 +141,59 @@ def _work(wanted: Sequence[Problem], options: argparse.Namespace) -> int:
             f"torch takes {got} threads here when OMP_NUM_THREADS={asked}, so there is no such problem"
         )
     try:
-        for outcome in _here(wanted, options.budget):
+        for outcome in _here(wanted, options.budget, ends_s):
             print(outcome.as_line(), flush=True)
     finally:
         is_saved = _saved()
     return DONE if is_saved else _not_saved()
 
 
-def _outcomes(
-    wanted: Sequence[Problem], thread_counts: Sequence[int], options: argparse.Namespace
-) -> Iterator[Outcome]:
+def _wanted(options: argparse.Namespace) -> list[Problem]:
+    """Return the problems that shapes name and those of the file, each once.
+
+    Raises:
+        CommandError: when there are none, or the file cannot be used.
+    """
     own = torch.get_num_threads()
-    arguments = [
-        *options.shapes,
-        "--dtype",
-        ",".join(options.dtype),
-        "--device",
-        options.device,
-        "--op",
-        options.op,
-    ]
-    if options.budget is not None:
-        arguments += ["--budget", repr(options.budget)]
-    for threads in thread_counts:
-        yield from _here(wanted, options.budget) if threads == own else _in_child(threads, arguments)
+    found = [replace(p, threads=count) for count in options.threads or [own] for p in problems(options)]
+    if options.recorded:
+        for p in _recorded(options.recorded):
+            counts = options.threads or [min(p.threads, own)]
+            found += [replace(p, threads=count) for count in counts]
+    elif not options.shapes:
+        raise CommandError("name a shape, such as 10x8x3x3, or a file of recorded problems by --from")
+    return list(dict.fromkeys(found))
+
+
+def _recorded(path: Path) -> list[Problem]:
+    """Return the problems in a file that this machine can tune, the most frequent first; name the others."""
+    try:
+        counts = recorded.read(path)
+    except FileNotFoundError:
+        raise CommandError(
+            f"{path} does not exist: `run --record` or autoinv.record write such a file"
+        ) from None
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    found = []
+    for key in sorted(counts, key=lambda key: -counts[key]):
+        p = Problem.parse(key)
+        try:
+            problem_of(p.shapes, p.op, p.dtype, p.device, p.layouts)
+        except ValueError as error:
+            print(f"autoinv: {key} is left out: {error}", file=sys.stderr)
+        else:
+            found.append(p)
+    return found
+
+
+def _outcomes(wanted: Sequence[Problem], budget_s: float | None, ends_s: float | None) -> Iterator[Outcome]:
+    by_threads: dict[int, list[Problem]] = {}
+    for p in wanted:
+        by_threads.setdefault(p.threads, []).append(p)
+    for threads, those in by_threads.items():
+        is_own = threads == torch.get_num_threads()
+        yield from (_here(those, budget_s, ends_s) if is_own else _in_child(threads, those, budget_s, ends_s))
 
 
 def _in_words(outcome: Outcome) -> str:
@@ -169,14 +224,14 @@ def _not_saved() -> int:
     return NOT_SAVED
 
 
-def _end(report: _Report, is_saved: bool) -> int:
+def _end(report: _Report, is_saved: bool, until_final: bool) -> int:
     """Print what came out, and return the exit code."""
     found = [outcome.decision for outcome in report.outcomes if outcome.decision]
     if found:
         draw(merged(found, pins.opened_pins(settings.cache_dir()).entries(), alone=False))
     untimed = [outcome.problem for outcome in report.outcomes if outcome.decision is None]
     for problem in untimed:
-        print(f"autoinv: no time to tune {problem.key}; give a larger --budget", file=sys.stderr)
+        print(f"autoinv: {problem.key} is not tuned, for the reason above", file=sys.stderr)
     if report.is_interrupted:
         what = f"{len(found)} decision{'s' if len(found) != 1 else ''} {'kept' if is_saved else 'not saved'}"
         print(f"autoinv: interrupted; {what}", file=sys.stderr)
@@ -185,23 +240,52 @@ def _end(report: _Report, is_saved: bool) -> int:
         raise report.failure
     if not is_saved:
         return _not_saved()
+    if until_final:
+        unfinished = [d for d in found if not d.conclusive]
+        for decision in unfinished:
+            why = "timed on a busy processor" if decision.contended else "incomplete"
+            print(f"autoinv: {decision.problem.key} is not final: {why}", file=sys.stderr)
+        if unfinished or untimed:
+            return NOT_FINAL
     return FAILED if untimed else DONE
 
 
-def _here(problems: Sequence[Problem], budget_s: float | None) -> Iterator[Outcome]:
-    """Tune in this process, with the threads it has; yield each outcome when it is there."""
+def _here(
+    problems: Sequence[Problem], budget_s: float | None, ends_s: float | None = None
+) -> Iterator[Outcome]:
+    """Tune in this process, with the threads it has; yield each outcome when it is there.
+
+    Until ``ends_s`` a problem is tuned again and again, till its decision is conclusive.
+    """
     met: list[events.DecisionEvent] = []
     unsubscribe = events.on_decision(met.append)
     try:
         for p in problems:
             met.clear()
-            found = api.warm(p.shapes, op=p.op, dtype=p.dtype, device=p.device, budget=budget_s)
+            found = api.warm_problems([p], budget_s)
+            pause_s = _LEAST_PAUSE_S
+            while ends_s is not None and not (found and found[0].conclusive):
+                if time.monotonic() + pause_s > ends_s:
+                    break
+                time.sleep(pause_s)  # what disturbs may pass
+                pause_s = min(2 * pause_s, _MOST_PAUSE_S)
+                if found and found[0].final:  # tuned as often as a program would; only `forget` makes it anew
+                    _forget(p)
+                found = api.warm_problems([p], budget_s) or found
             yield Outcome(p, found[0] if found else None, any(event.tuned for event in met))
     finally:
         unsubscribe()
 
 
-def _in_child(threads: int, arguments: Sequence[str]) -> Iterator[Outcome]:
+def _forget(problem: Problem) -> None:
+    planner = operation_call(problem.op).dispatcher.planner
+    planner.file(problem).forget(lambda other: other == problem, SAVE_WAIT_S)
+    planner.forget(lambda other: other == problem)
+
+
+def _in_child(
+    threads: int, problems: Sequence[Problem], budget_s: float | None, ends_s: float | None
+) -> Iterator[Outcome]:
     """Tune in a child process that starts with so many threads; yield each outcome when it is there.
 
     Changing the number in this process would not do: torch 2.13 then fails in batched LU.
@@ -209,9 +293,22 @@ def _in_child(threads: int, arguments: Sequence[str]) -> Iterator[Outcome]:
     Raises:
         CommandError: when the child fails, with what it errors last and its exit code.
     """
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
+    ):
+        # In order: the first is the most frequent.
+        counts = {p.key: count for count, p in enumerate(reversed(problems), start=1)}
+        listed = Path(folder, "problems.json")
+        recorded.add(listed, counts, SAVE_WAIT_S)
+        arguments = ["--from", str(listed), "--threads", str(threads), "--worker"]
+        if budget_s is not None:
+            arguments += ["--budget", repr(budget_s)]
+        if ends_s is not None:
+            left_s = max(0.0, ends_s - time.monotonic())
+            arguments += ["--until-final", "--time-limit", f"{left_s:.3f}"]
         child = subprocess.Popen(
-            [sys.executable, "-m", "autoinv.tune", "warm", *arguments, "--threads", str(threads), "--worker"],
+            [sys.executable, "-m", "autoinv.tune", "warm", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -283,7 +380,9 @@ COMMAND = Command(
     _run,
     "Each shape is tuned for each dtype and thread count, and the decisions are kept. What is final is not "
     "timed again; forget it first to have it so. A thread count other than this process's is tuned in a "
-    "process of its own. Exit code 4: the decisions could not be saved. Ctrl-C keeps what was finished, exit "
+    "process of its own. "
+    "Exit code 3: with --until-final, some are not final. Exit code 4: the decisions could "
+    "not be saved. Ctrl-C keeps what was finished, exit "
     "code 130.\n\n"
     "example: python -m autoinv.tune warm 10x8x3x3 1000x4x4 --dtype float32,float64 --threads 1,2",
 )

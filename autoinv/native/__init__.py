@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import warnings
+from collections.abc import Callable
 from types import ModuleType
 
 from autoinv import lazy
 
+BEST = "best"
+"""Stands for the widest instruction set that this machine can run."""
+
 _extension: ModuleType | None = None
 _missing: str | None = None
 _tried = False
+_when_loaded: list[Callable[[], None]] = []
 
 
 def load() -> ModuleType | None:
@@ -21,10 +24,27 @@ def load() -> ModuleType | None:
             _extension = lazy.module("autoinv.native._native")
         except ImportError as error:
             _missing = _explain(error)
-        else:
-            _use_isa_from_environment(_extension)
         _tried = True
+        for callback in _when_loaded:
+            callback()
     return _extension
+
+
+def when_loaded(callback: Callable[[], None]) -> None:
+    """Call this function once the kernels are loaded, or found missing."""
+    _when_loaded.append(callback)
+
+
+def use_isa(name: str) -> None:
+    """Let the kernels use this instruction set, or the best, from now on; before they are loaded nothing happens.
+
+    Raises:
+        ValueError: when this machine cannot run it.
+    """
+    if _extension is not None:
+        wanted = _extension.isas()[-1] if name == BEST else name
+        if _extension.isa() != wanted:
+            _extension.use_isa(wanted)
 
 
 def why_missing() -> str | None:
@@ -37,18 +57,3 @@ def _explain(error: ImportError) -> str:
     if isinstance(error, ModuleNotFoundError):
         return "the native kernels were not built when autoinv was installed (no usable C++ compiler?)"
     return f"the native kernels could not be loaded: {error}"
-
-
-def _use_isa_from_environment(extension: ModuleType) -> None:
-    name = os.environ.get("AUTOINV_ISA")
-    if not name:
-        return
-    try:
-        extension.use_isa(name)
-    except ValueError:
-        warnings.warn(
-            f"AUTOINV_ISA={name!r} is not an instruction set that this machine can run; "
-            f"using {extension.isa()} (possible: {', '.join(extension.isas())}).",
-            RuntimeWarning,
-            stacklevel=3,
-        )

@@ -55,6 +55,12 @@ bool parse_threads(PyObject* object, int& threads) {
   return true;
 }
 
+bool parse_flag(PyObject* object, bool& flag) {
+  const int value = PyObject_IsTrue(object);
+  flag = value == 1;
+  return value >= 0;
+}
+
 bool check_addresses(const void* const* addresses, int how_many) {
   for (int i = 0; i < how_many; ++i) {
     if (addresses[i] != nullptr) continue;
@@ -64,9 +70,10 @@ bool check_addresses(const void* const* addresses, int how_many) {
   return true;
 }
 
-bool check_argument_count(const char* function, Py_ssize_t given, Py_ssize_t wanted) {
-  if (given == wanted) return true;
-  PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, got %zd", function, wanted, given);
+bool check_argument_count(const char* function, Py_ssize_t given, Py_ssize_t least, Py_ssize_t most) {
+  if (least <= given && given <= most) return true;
+  if (least == most) PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, got %zd", function, most, given);
+  else PyErr_Format(PyExc_TypeError, "%s takes %zd to %zd arguments, got %zd", function, least, most, given);
   return false;
 }
 
@@ -94,6 +101,7 @@ bool parse_contiguous(PyObject* const* args, Request& request) {
   request.stride[0] = int64_t{batch.n} * batch.n;
   batch.shape = request.shape;
   batch.stride = request.stride;
+  batch.column_major = false;
   return check_operands(request);
 }
 
@@ -160,6 +168,7 @@ bool parse_strided(PyObject* const* args, Request& request) {
   if (!parse_batch_dims(shape, stride, dims - 2, request)) return false;
   batch.shape = request.shape;
   batch.stride = request.stride;
+  batch.column_major = false;
   request.repeated = request.count > 1 && batch.dims == 1 && request.stride[0] == 0;
   return check_operands(request);
 }

@@ -26,10 +26,11 @@ bool parse_dtype(PyObject* object, Dtype& dtype);
 bool parse_n(PyObject* object, int& n);
 bool parse_count(PyObject* object, int64_t& count);
 bool parse_threads(PyObject* object, int& threads);
+bool parse_flag(PyObject* object, bool& flag);
 bool check_addresses(const void* const* addresses, int how_many);
-bool check_argument_count(const char* function, Py_ssize_t given, Py_ssize_t wanted);
+bool check_argument_count(const char* function, Py_ssize_t given, Py_ssize_t least, Py_ssize_t most);
 
-// (src, dst, dtype, n, batch[, threads]) and (src, dst, dtype, shape, stride[, threads])
+// (src, dst, dtype, n, batch) and (src, dst, dtype, shape, stride)
 bool parse_contiguous(PyObject* const* args, Request& request);
 bool parse_strided(PyObject* const* args, Request& request);
 

@@ -77,30 +77,32 @@ PyObject* run(const Request& request) {
   return to_python(fallback);
 }
 
-PyObject* inv(PyObject*, PyObject* const* args, Py_ssize_t count) {
+using Parse = bool (*)(PyObject* const* args, Request& request);
+
+// What `parse` takes, then `threads` for a parallel call, then an optional flag.
+PyObject* parse_and_run(const char* function, Parse parse, bool parallel, PyObject* const* args, Py_ssize_t count) {
   Request request;
-  if (!check_argument_count("inv", count, 5) || !parse_contiguous(args, request)) return nullptr;
+  const Py_ssize_t least = parallel ? 6 : 5;
+  if (!check_argument_count(function, count, least, least + 1) || !parse(args, request)) return nullptr;
+  if (parallel && !parse_threads(args[5], request.threads)) return nullptr;
+  if (count > least && !parse_flag(args[least], request.batch.column_major)) return nullptr;
   return run(request);
+}
+
+PyObject* inv(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  return parse_and_run("inv", parse_contiguous, false, args, count);
 }
 
 PyObject* inv_strided(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  Request request;
-  if (!check_argument_count("inv_strided", count, 5) || !parse_strided(args, request)) return nullptr;
-  return run(request);
+  return parse_and_run("inv_strided", parse_strided, false, args, count);
 }
 
 PyObject* inv_parallel(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  Request request;
-  if (!check_argument_count("inv_parallel", count, 6) || !parse_contiguous(args, request)) return nullptr;
-  if (!parse_threads(args[5], request.threads)) return nullptr;
-  return run(request);
+  return parse_and_run("inv_parallel", parse_contiguous, true, args, count);
 }
 
 PyObject* inv_parallel_strided(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  Request request;
-  if (!check_argument_count("inv_parallel_strided", count, 6) || !parse_strided(args, request)) return nullptr;
-  if (!parse_threads(args[5], request.threads)) return nullptr;
-  return run(request);
+  return parse_and_run("inv_parallel_strided", parse_strided, true, args, count);
 }
 
 // (x, g, dst, dtype, n, batch)
@@ -109,7 +111,7 @@ PyObject* gradient(PyObject*, PyObject* const* args, Py_ssize_t count) {
   Dtype dtype;
   int n;
   int64_t batch;
-  if (!check_argument_count("gradient", count, 6)) return nullptr;
+  if (!check_argument_count("gradient", count, 6, 6)) return nullptr;
   for (int i = 0; i < 3; ++i) {
     if (!parse_address(args[i], addresses[i])) return nullptr;
   }
@@ -127,7 +129,7 @@ PyObject* gradient(PyObject*, PyObject* const* args, Py_ssize_t count) {
 PyObject* measure_fma(PyObject*, PyObject* const* args, Py_ssize_t count) {
   Dtype dtype;
   int64_t iterations;
-  if (!check_argument_count("measure_fma", count, 2)) return nullptr;
+  if (!check_argument_count("measure_fma", count, 2, 2)) return nullptr;
   if (!parse_dtype(args[0], dtype) || !parse_integer(args[1], iterations)) return nullptr;
   PyThreadState* state = PyEval_SaveThread();
   const int64_t operations = current_set().of[static_cast<int>(dtype)]->measure_fma(iterations);
@@ -161,7 +163,7 @@ PyObject* use_isa(PyObject*, PyObject* name) {
 }
 
 PyObject* build(PyObject*, PyObject*) {
-  PyObject* facts = Py_BuildValue("{s:s}", "compiler", AUTOINV_COMPILER);
+  PyObject* facts = Py_BuildValue("{s:s,s:s}", "compiler", AUTOINV_COMPILER, "sources", AUTOINV_SOURCES);
   const SetList list = compiled_sets();
   for (int i = 0; facts != nullptr && i < list.count; ++i) {
     PyObject* flags = PyUnicode_FromString(list.sets[i]->flags);
@@ -182,19 +184,19 @@ PyCFunction erase(Function function) {  // METH_FASTCALL functions have another 
 
 #define AUTOINV_RETURNS_FALLBACK " -> None, or the flat indices of the matrices that need fallback"
 PyMethodDef methods[] = {
-    {"inv", erase(inv), METH_FASTCALL, "inv(src, dst, dtype, n, batch)" AUTOINV_RETURNS_FALLBACK},
+    {"inv", erase(inv), METH_FASTCALL, "inv(src, dst, dtype, n, batch[, column_major])" AUTOINV_RETURNS_FALLBACK},
     {"inv_strided", erase(inv_strided), METH_FASTCALL,
-     "inv_strided(src, dst, dtype, shape, stride)" AUTOINV_RETURNS_FALLBACK},
+     "inv_strided(src, dst, dtype, shape, stride[, column_major])" AUTOINV_RETURNS_FALLBACK},
     {"inv_parallel", erase(inv_parallel), METH_FASTCALL,
-     "inv_parallel(src, dst, dtype, n, batch, threads)" AUTOINV_RETURNS_FALLBACK},
+     "inv_parallel(src, dst, dtype, n, batch, threads[, column_major])" AUTOINV_RETURNS_FALLBACK},
     {"inv_parallel_strided", erase(inv_parallel_strided), METH_FASTCALL,
-     "inv_parallel_strided(src, dst, dtype, shape, stride, threads)" AUTOINV_RETURNS_FALLBACK},
+     "inv_parallel_strided(src, dst, dtype, shape, stride, threads[, column_major])" AUTOINV_RETURNS_FALLBACK},
     {"gradient", erase(gradient), METH_FASTCALL, "gradient(x, g, dst, dtype, n, batch): dst = -X^T G X^T"},
     {"measure_fma", erase(measure_fma), METH_FASTCALL, "measure_fma(dtype, iterations) -> operations done"},
     {"isa", isa, METH_NOARGS, "isa() -> the instruction set in use"},
     {"isas", isas, METH_NOARGS, "isas() -> the compiled instruction sets that this machine can run"},
     {"use_isa", use_isa, METH_O, "use_isa(name): use that instruction set from now on"},
-    {"build", build, METH_NOARGS, "build() -> compiler and flags of each instruction set"},
+    {"build", build, METH_NOARGS, "build() -> compiler, hash of the sources, and flags of each instruction set"},
     {nullptr, nullptr, 0, nullptr},
 };
 

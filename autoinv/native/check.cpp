@@ -8,9 +8,23 @@
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
+#include <new>
 
 #include "isa.hpp"
 #include "pool.hpp"
+
+namespace {
+bool no_memory = false;
+}
+
+// The library's own, but that it can be made to fail.
+void* operator new(size_t bytes) {
+  void* memory = no_memory ? nullptr : std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -59,12 +73,13 @@ struct Layout {
 };
 
 template <class T>
-bool is_inverse(const T* a, const Layout& layout, const T* x, int n, int64_t i) {
+bool is_inverse(const T* a, const Layout& layout, const T* x, int n, int64_t i, bool column_major) {
+  const int down = column_major ? 1 : n, right = column_major ? n : 1;
   for (int r = 0; r < n; ++r) {
     for (int c = 0; c < n; ++c) {
       double sum = r == c ? -1 : 0;
       for (int k = 0; k < n; ++k) {
-        sum += double(a[i * layout.matrix + r * layout.row + k * layout.column]) * double(x[(i * n + k) * n + c]);
+        sum += double(a[i * layout.matrix + r * layout.row + k * layout.column]) * double(x[i * n * n + k * down + c * right]);
       }
       if (!(std::fabs(sum) < (sizeof(T) == 4 ? 1e-4 : 1e-12))) return false;
     }
@@ -74,7 +89,7 @@ bool is_inverse(const T* a, const Layout& layout, const T* x, int n, int64_t i) 
 
 template <class T>
 void check_inverse(const autoinv::KernelSet& set, int n, int64_t batch, const Layout& layout, bool at_end,
-                   int threads) {
+                   int threads, bool column_major = false) {
   Guarded source(size_t(layout.extent(n, batch)) * sizeof(T), at_end);
   Guarded target(size_t(batch) * n * n * sizeof(T), at_end);
   T *a = source.as<T>(), *x = target.as<T>();
@@ -86,7 +101,7 @@ void check_inverse(const autoinv::KernelSet& set, int n, int64_t batch, const La
   for (int c = 0; singular >= 0 && c < n; ++c) a[singular * layout.matrix + c * layout.column] = 0;
   for (int64_t e = 0; e < batch * n * n; ++e) x[e] = 7;
 
-  const Batch operands = {a, x, n, layout.row, layout.column, 1, &batch, &layout.matrix};
+  const Batch operands = {a, x, n, layout.row, layout.column, 1, &batch, &layout.matrix, column_major};
   const autoinv::BatchFunction inv = set.of[sizeof(T) == 8]->inv;
   FallbackList fallback;
   if (threads > 1) autoinv::run_in_parallel(inv, operands, batch, threads, fallback);
@@ -96,7 +111,7 @@ void check_inverse(const autoinv::KernelSet& set, int n, int64_t batch, const La
   }
   autoinv::release_fallback(fallback);
   for (int64_t i = 0; i < batch; ++i) {
-    if (i == singular ? x[i * n * n] != 7 : !is_inverse(a, layout, x, n, i)) fail(set.name, layout.name, n, batch);
+    if (i == singular ? x[i * n * n] != 7 : !is_inverse(a, layout, x, n, i, column_major)) fail(set.name, layout.name, n, batch);
   }
 }
 
@@ -127,16 +142,20 @@ void check_set(const autoinv::KernelSet& set, int lanes) {
     const int64_t most = n <= 17 ? 2 * lanes + 1 : 3;
     for (int64_t batch = 0; batch <= most; ++batch) {
       check_inverse<T>(set, n, batch, plain, batch % 2 == 0, 1);
+      check_inverse<T>(set, n, batch, plain, batch % 2 != 0, 1, true);
       if (batch <= 1 || batch >= most - 1) check_gradient<T>(set, n, batch, batch % 2 == 0);
     }
     for (const Layout& layout : others) {
       for (const int64_t batch : {int64_t(1), n <= 17 ? int64_t(lanes) : 2, n <= 17 ? int64_t(lanes + 3) : 3}) {
         check_inverse<T>(set, n, batch, layout, true, 1);
-        check_inverse<T>(set, n, batch, layout, false, 1);
+        check_inverse<T>(set, n, batch, layout, false, 1, true);
       }
     }
   }
-  for (const int n : {3, 8, 20}) check_inverse<T>(set, n, 500, {"parallel", int64_t(n) * n, n, 1}, true, 3);
+  for (const bool fails : {true, false}) {  // without memory for a job, the caller works alone
+    no_memory = fails;
+    for (const int n : {3, 8, 20}) check_inverse<T>(set, n, 500, {"parallel", int64_t(n) * n, n, 1}, true, 3);
+  }
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ struct Blocks {
         lanes[b.value].next_dst = static_cast<T*>(batch.dst) + (first + L) * kSize;
       }
     });
-    if (transposed) unroll<0, Count>([&](auto b) AUTOINV_LAMBDA { lanes[b.value].transpose_matrices(); });
+    if (transposed) unroll<0, Count>([&](auto b) AUTOINV_LAMBDA { Lanes<T, N>::transpose_matrices(lanes[b.value].a); });
     if constexpr (Count > 1) invert_lanes(lanes);
     else invert_block(lanes);
     unroll<0, Count>([&](auto b) AUTOINV_LAMBDA {
@@ -80,6 +80,7 @@ struct Blocks {
     }
     invert_block(lanes);
     if (!lane<T>(lanes[0].good, 0)) return add_fallback(fallback, index);
+    if (batch.column_major) Lanes<T, N>::transpose_matrices(lanes[0].x);
     for (int i = 0; i < kSize; ++i) to[i] = lanes[0].x[i][0];
   }
 
@@ -96,6 +97,7 @@ struct Blocks {
   // Writes the inverses of the good ones among `count` matrices, lists the others for fallback.
   AUTOINV_INLINE void write(Lanes<T, N>& lanes, int64_t first, int count) {
     T* to = static_cast<T*>(batch.dst) + first * kSize;
+    if (batch.column_major) Lanes<T, N>::transpose_matrices(lanes.x);
     if constexpr (Lanes<T, N>::kOrderInLanes) {
       const bool direct = count == L && all<T>(lanes.good);
       store_lanes<T, N, Lanes<T, N>::kLd>(lanes.x, direct ? to : buffer);
@@ -112,8 +114,9 @@ struct Blocks {
       store_lanes<T, N, Lanes<T, N>::kLd>(lanes.x, rows);
       for (int l = 0; l < count; ++l) {
         const Integer<T>* sources = reinterpret_cast<const Integer<T>*>(source) + l;
-        if (lane<T>(lanes.good, l)) reorder_columns<T, N>(rows + l * kSize, sources, to + l * kSize);
-        else add_fallback(fallback, first + l);
+        if (!lane<T>(lanes.good, l)) add_fallback(fallback, first + l);
+        else if (batch.column_major) reorder_rows<T, N>(rows + l * kSize, sources, to + l * kSize);
+        else reorder_columns<T, N>(rows + l * kSize, sources, to + l * kSize);
       }
     }
   }

@@ -27,7 +27,7 @@ struct Gradient {
     for (int r = 0; r < n; ++r) {
       for (int c = 0; c < ld; c += L) {
         V sum = {};
-        for (int k = 0; k < n; ++k) sum += left[r * ld + k] * *(const V*)(right + k * ld + c);
+        for (int k = 0; k < n; ++k) sum = add_product<T>(sum, *(const V*)(right + k * ld + c), broadcast(left[r * ld + k]));
         *(V*)(to + r * ld + c) = sum;
       }
     }
@@ -70,11 +70,15 @@ AUTOINV_INLINE void gradient_block(const T* x, const T* g, T* dst) {
     Vector<T> row[N] = {};
     unroll<0, N>([&](auto k) AUTOINV_LAMBDA {
       const Vector<T> factor = xs[k.value * N + r.value];
-      unroll<0, N>([&](auto c) AUTOINV_LAMBDA { row[c.value] -= factor * gs[k.value * N + c.value]; });
+      unroll<0, N>([&](auto c) AUTOINV_LAMBDA {
+        row[c.value] = subtract_product<T>(row[c.value], factor, gs[k.value * N + c.value]);
+      });
     });
     unroll<0, N>([&](auto c) AUTOINV_LAMBDA {
       Vector<T> sum = {};
-      unroll<0, N>([&](auto k) AUTOINV_LAMBDA { sum += row[k.value] * xs[c.value * N + k.value]; });
+      unroll<0, N>([&](auto k) AUTOINV_LAMBDA {
+        sum = add_product<T>(sum, row[k.value], xs[c.value * N + k.value]);
+      });
       result[r.value * N + c.value] = sum;
     });
   });

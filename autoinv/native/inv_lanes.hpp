@@ -4,10 +4,14 @@
 // LU is left-looking: a column stays in registers while all earlier steps are applied to it, with
 // rows swapped lane by lane, because each matrix has its own pivots. In-place Gauss-Jordan would be
 // simpler, but its right residual was up to 38 times that of LU where rows are graded.
+//
+// Every element sees the same operations in the same order as in inv_rows.hpp, and the tests for fallback
+// use maxima alone: the bits of an inverse do not depend on which kernel serves.
 // Source: Golub and Van Loan, Matrix Computations, 4th ed., section 3.2.9 (gaxpy LU).
 #pragma once
 
 #include "mask.hpp"
+#include "pivot.hpp"
 #include "simd.hpp"
 #include "transpose.hpp"
 
@@ -40,7 +44,7 @@ struct Lanes {
   V rounding;       // 8 n eps times the largest magnitude in A
   V threshold;      // pivots must exceed it
   V most;           // the largest magnitude among the results
-  V sum;            // of the results' first row: not finite where any result is not
+  V zero;           // the results' first row times 0, summed: NaN where any result is not finite
 
   template <class Body>
   AUTOINV_INLINE static void for_columns(Body body) {
@@ -70,14 +74,16 @@ struct Lanes {
     column[K] = chosen;
   }
 
-  // The first row of the largest magnitude, as LAPACK chooses it.
+  // The first row of the largest magnitude, as LAPACK chooses it, but for the bits that pivot_size drops.
+  // Returns its size.
   template <int K>
-  AUTOINV_INLINE void find_pivot(const V* column) {
-    V best = magnitude<T>(column[K]);
+  AUTOINV_INLINE V find_pivot(const V* column) {
+    V best = pivot_size<T>(column[K]);
     I row = I{} + K;
     unroll<K + 1, N>([&](auto r) AUTOINV_LAMBDA {
-      const M better = greater<T>(magnitude<T>(column[r.value]), best);
-      best = larger_magnitude<T>(best, column[r.value]);
+      const V size = pivot_size<T>(column[r.value]);
+      const M better = greater<T>(size, best);
+      best = larger_magnitude<T>(best, size);
       if constexpr (kUnrollColumns) {
         unroll<K + 1, r.value>([&](auto earlier) AUTOINV_LAMBDA { swapped[K * N + earlier.value] &= ~better; });
         swapped[K * N + r.value] = better;
@@ -86,14 +92,14 @@ struct Lanes {
       }
     });
     pivot[K] = row;
+    return best;
   }
 
   template <int K>
   AUTOINV_INLINE void finish_column(V* column) {
-    find_pivot<K>(column);
+    const V size = find_pivot<K>(column);
     swap<K>(column);
-    const V size = magnitude<T>(column[K]);
-    // Both comparisons are false for NaN, so such a matrix needs fallback too.
+    // A NaN that the size does not show is found among the results.
     good &= greater<T>(size, threshold) & greater<T>(V{} + Simd<T>::largest_pivot, size);
     reciprocal[K] = 1 / column[K];
     unroll<K + 1, N>([&](auto r) AUTOINV_LAMBDA { column[r.value] *= reciprocal[K]; });
@@ -106,7 +112,7 @@ struct Lanes {
       if (k.value < c) {
         swap<k.value>(column);
         unroll<k.value + 1, N>([&](auto r) AUTOINV_LAMBDA {
-          column[r.value] -= a[r.value * kLd + k.value] * column[k.value];
+          column[r.value] = subtract_product<T>(column[r.value], a[r.value * kLd + k.value], column[k.value]);
         });
       }
       if (k.value == c) finish_column<k.value>(column);
@@ -130,22 +136,26 @@ struct Lanes {
   AUTOINV_INLINE void solve_column(int c) {
     V y[N];
     unroll<0, N>([&](auto r) AUTOINV_LAMBDA {
-      y[r.value] = r.value < c ? V{} : r.value == c ? V{} + 1 : -a[r.value * kLd + c];
+      y[r.value] = r.value < c ? V{} : r.value == c ? V{} + 1 : 0 - a[r.value * kLd + c];
     });
     unroll<1, N>([&](auto k) AUTOINV_LAMBDA {
       if (k.value <= c) return;
-      unroll<k.value + 1, N>([&](auto r) AUTOINV_LAMBDA { y[r.value] -= a[r.value * kLd + k.value] * y[k.value]; });
+      unroll<k.value + 1, N>([&](auto r) AUTOINV_LAMBDA {
+        y[r.value] = subtract_product<T>(y[r.value], a[r.value * kLd + k.value], y[k.value]);
+      });
     });
     unroll<0, N>([&](auto i) AUTOINV_LAMBDA {
       constexpr int k = N - 1 - i.value;
       y[k] *= reciprocal[k];
-      unroll<0, k>([&](auto r) AUTOINV_LAMBDA { y[r.value] -= a[r.value * kLd + k] * y[k]; });
+      unroll<0, k>([&](auto r) AUTOINV_LAMBDA {
+        y[r.value] = subtract_product<T>(y[r.value], a[r.value * kLd + k], y[k]);
+      });
     });
     unroll<0, N>([&](auto r) AUTOINV_LAMBDA {
       x[r.value * kLd + c] = y[r.value];
       most = larger_magnitude<T>(most, y[r.value]);
     });
-    sum += y[0];
+    zero = add_product<T>(zero, y[0], V{});
   }
 
   // Moves the entries of row r to their final columns by undoing the swaps, last one first.
@@ -174,14 +184,21 @@ struct Lanes {
     return best;
   }
 
-  AUTOINV_INLINE void transpose_matrices() {
-    for_columns([&](int r) AUTOINV_LAMBDA {
-      for (int c = 0; c < r; ++c) {
-        const V kept = a[r * kLd + c];
-        a[r * kLd + c] = a[c * kLd + r];
-        a[c * kLd + r] = kept;
+  AUTOINV_INLINE static void transpose_matrices(V* matrices) {
+    const auto exchange = [&](int r, int c) AUTOINV_LAMBDA {
+      const V kept = matrices[r * kLd + c];
+      matrices[r * kLd + c] = matrices[c * kLd + r];
+      matrices[c * kLd + r] = kept;
+    };
+    if constexpr (kUnrollColumns) {
+      unroll<1, N>([&](auto r) AUTOINV_LAMBDA {
+        unroll<0, r.value>([&](auto c) AUTOINV_LAMBDA { exchange(r.value, c.value); });
+      });
+    } else {
+      for (int r = 1; r < N; ++r) {
+        for (int c = 0; c < r; ++c) exchange(r, c);
       }
-    });
+    }
   }
 
   // Prefetches one column's part: everything at once would fill the processor's queues and stall.
@@ -198,15 +215,15 @@ struct Lanes {
     threshold = larger_magnitude<T>(rounding, V{} + Simd<T>::smallest_pivot);
     good = ~M{};
     most = V{};
-    sum = V{};
+    zero = V{};
   }
 
   // The inverse of a matrix that is singular but for rounding has a norm of about 1 / (eps |A|),
   // whatever its pivots are, so results must stay below 1 / rounding. A result that is not finite
-  // makes the rows above it so, therefore the first row's sum is enough to find it.
+  // makes the rows above it so, therefore the first row is enough to find it.
   AUTOINV_INLINE void finish() {
     good &= greater<T>(V{} + 1, most * rounding);
-    good &= greater<T>(V{} + Simd<T>::largest_finite, magnitude<T>(sum));
+    good &= greater<T>(V{} + 1, zero);
   }
 };
 

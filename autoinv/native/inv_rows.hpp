@@ -2,6 +2,7 @@
 // pivoting, then L^-1 and U^-1 applied to the identity, whose columns are put in their final order
 // while they are written. For n too large for the lane kernels, and for batches too small to fill
 // their lanes.
+// For a small n each element sees the same operations in the same order as in inv_lanes.hpp.
 // Source: Golub and Van Loan, Matrix Computations, 4th ed., sections 3.1 and 3.2.11.
 #pragma once
 
@@ -77,7 +78,7 @@ struct Rows {
     swap(order[k], order[pivot_row]);
     swap(a_row[k], a_row[pivot_row]);
     const T pivot = a_row[k][k];
-    const T size = __builtin_fabs(pivot);
+    const T size = pivot_size<T>(pivot);
     reciprocal[k] = 1 / pivot;
     return size > threshold && size < Simd<T>::largest_pivot;
   }
@@ -94,7 +95,8 @@ struct Rows {
   // (meaningless where that column is beyond the panel).
   AUTOINV_INLINE int eliminate(int k, int panel) {
     const I lane = lane_numbers<T>() - Integer<T>(k - panel);
-    const V pivot_row = lane > 0 ? *(const V*)(a_row[k] + panel) : V{};
+    const I right = (I)(lane > 0);
+    const V pivot_row = (V)(*(const I*)(a_row[k] + panel) & right);
     const Mask<T> here = equal<T>(lane, I{});
     const T scale = reciprocal[k];
     const int rows = n;
@@ -103,7 +105,9 @@ struct Rows {
       T* target = a_row[r];
       const V multiplier = broadcast<T>(target[k] * scale);
       V* vector = (V*)(target + panel);
-      *vector = select<T>(here, multiplier, *vector - multiplier * pivot_row);
+      // Both factors are +0 on the left, so that the multipliers there keep even the sign of a zero.
+      const V factor = (V)((I)multiplier & right);
+      *vector = select<T>(here, multiplier, subtract_product<T>(*vector, factor, pivot_row));
       const int64_t next = candidate(target[k + 1], r);
       best = next > best ? next : best;
     }
@@ -175,7 +179,7 @@ struct Rows {
     const auto solve = [&](auto rows, int r) AUTOINV_LAMBDA {
       for_tiles<T, rows.value>(0, width, [&](auto& tile, int c) AUTOINV_LAMBDA {
         tile.load(x_row + r, c);
-        tile.subtract(a_row + r, x_row, c, r + rows.value, n);
+        tile.template subtract<true>(a_row + r, x_row, c, r + rows.value, n);
         tile.upper(a_row + r, reciprocal, r);
         tile.store(x_row + r, c);
       });
@@ -187,9 +191,10 @@ struct Rows {
 
   // Whether A is not singular up to rounding and every result is finite; see Lanes::finish.
   AUTOINV_INLINE bool is_good() {
-    T first_row = 0;
-    for (int c = 0; c < n; ++c) first_row += x[c];
-    return largest(x) * rounding < 1 && first_row - first_row == 0;
+    V zero = {};
+    for (int c = 0; c < width; c += L) zero = add_product<T>(zero, *(const V*)(x + c), V{});
+    for (int l = 1; l < L; ++l) zero[0] += zero[l];
+    return largest(x) * rounding < 1 && zero[0] == 0;
   }
 
   // False when the matrix needs fallback; nothing is written then.
@@ -199,7 +204,8 @@ struct Rows {
     invert_lower();
     solve_upper();
     if (!is_good()) return false;
-    write_columns(x, ld, order, n, to);
+    if (batch.column_major) write_columns_as_rows(x, ld, order, n, to);
+    else write_columns(x, ld, order, n, to);
     return true;
   }
 };

@@ -23,7 +23,7 @@ struct FallbackList {
 void add_fallback(FallbackList& list, int64_t index);
 void release_fallback(FallbackList& list);
 
-// A batch of n x n matrices with any strides (in elements) on input, contiguous on output.
+// A batch of n x n matrices with any strides (in elements) on input, one behind the other on output.
 struct Batch {
   const void* src;
   void* dst;
@@ -33,6 +33,7 @@ struct Batch {
   int dims;  // batch dimensions, outermost first; none means one matrix
   const int64_t* shape;
   const int64_t* stride;
+  bool column_major;  // whether the result's matrices are; else they are row-major
 };
 
 // Processes matrices first <= i < last of the batch. Those that need fallback are listed and their

@@ -17,7 +17,7 @@ int64_t measure_fma(int64_t iterations) {
   const V f = factor, t = term;
   unroll<0, kChains>([&](auto i) AUTOINV_LAMBDA { sums[i.value] = broadcast<T>(T(i.value)); });
   for (int64_t i = 0; i < iterations; ++i) {
-    unroll<0, kChains>([&](auto c) AUTOINV_LAMBDA { sums[c.value] = sums[c.value] * f + t; });
+    unroll<0, kChains>([&](auto c) AUTOINV_LAMBDA { sums[c.value] = add_product<T>(t, sums[c.value], f); });
   }
   V total = {};
   unroll<0, kChains>([&](auto i) AUTOINV_LAMBDA { total += sums[i.value]; });

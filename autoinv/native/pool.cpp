@@ -1,5 +1,7 @@
 #include "pool.hpp"
 
+#include "rounding.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -7,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 
@@ -27,6 +30,7 @@ struct Job {
   int64_t count;
   int64_t chunk;
   int64_t chunks;
+  uint64_t rounding;            // of the caller's thread: denormals flushed or not, and which way it rounds
   std::atomic<int> open_slots;  // workers that may still join
   std::atomic<int64_t> next{0};
   std::mutex mutex;  // guards what follows
@@ -77,7 +81,9 @@ struct Pool {
         seen = generation;
         mine = job;
       }
-      if (mine->open_slots.fetch_sub(1) > 0) mine->work();
+      if (mine->open_slots.fetch_sub(1) <= 0) continue;
+      set_rounding(mine->rounding);
+      mine->work();
     }
   }
 
@@ -87,6 +93,8 @@ struct Pool {
         std::thread([this] { serve(); }).detach();
       } catch (const std::system_error&) {
         return;  // the system gives no more threads; those that exist do the work
+      } catch (const std::bad_alloc&) {
+        return;
       }
       ++workers;
     }
@@ -128,17 +136,18 @@ struct SignalsBlocked {
 struct SignalsBlocked {};
 #endif
 
-Pool& get_pool() {
+// Null where there is no memory for one.
+Pool* get_pool() {
   Pool* pool = shared_pool.load();
-  if (pool != nullptr) return *pool;
+  if (pool != nullptr) return pool;
 #ifndef _WIN32
   static const int registered = pthread_atfork(nullptr, nullptr, drop_pool);
   (void)registered;
 #endif
-  Pool* fresh = new Pool;
-  if (shared_pool.compare_exchange_strong(pool, fresh)) return *fresh;
+  Pool* fresh = new (std::nothrow) Pool;
+  if (fresh == nullptr || shared_pool.compare_exchange_strong(pool, fresh)) return fresh;
   delete fresh;  // another thread was first
-  return *pool;
+  return pool;
 }
 
 // Whole blocks of lanes for small matrices, and about sixteen chunks per thread, so that a thread that
@@ -149,6 +158,15 @@ int64_t chunk_size(int n, int64_t count, int threads) {
   return std::max(unit, even / unit * unit);
 }
 
+// Null where there is no memory for one: nothing may throw through the caller, which has released the GIL.
+std::shared_ptr<Job> make_job() {
+  try {
+    return std::make_shared<Job>();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 void run_in_parallel(BatchFunction function, const Batch& batch, int64_t count, int threads,
@@ -156,25 +174,25 @@ void run_in_parallel(BatchFunction function, const Batch& batch, int64_t count, 
   const int64_t chunk = chunk_size(batch.n, count, threads);
   const int64_t chunks = (count + chunk - 1) / chunk;
   const int workers = static_cast<int>(std::min<int64_t>(threads, chunks)) - 1;
-  if (workers < 1) return function(batch, 0, count, fallback);
+  Pool* pool = workers < 1 ? nullptr : get_pool();
+  const std::shared_ptr<Job> job = pool == nullptr ? nullptr : make_job();
+  if (job == nullptr || pool->busy.exchange(true)) return function(batch, 0, count, fallback);
 
-  Pool& pool = get_pool();
-  if (pool.busy.exchange(true)) return function(batch, 0, count, fallback);
-  const auto job = std::make_shared<Job>();
   job->function = function;
   job->batch = batch;
   job->count = count;
   job->chunk = chunk;
   job->chunks = chunks;
+  job->rounding = get_rounding();
   job->open_slots = workers;
   {
     [[maybe_unused]] const SignalsBlocked blocked;
-    pool.publish(job, workers);
+    pool->publish(job, workers);
   }
   job->work();
   job->wait_for_begun_chunks();
-  pool.withdraw();
-  pool.busy = false;
+  pool->withdraw();
+  pool->busy = false;
 
   fallback = job->fallback;  // moves the list to the caller
   job->fallback = FallbackList{};

@@ -1,8 +1,10 @@
-// Permutes the columns of one row-major matrix while it is copied to the result.
+// Permutes the columns of one row-major matrix while it is copied to the result, row-major or column-major.
 #pragma once
 
+#include "batch.hpp"
 #include "mask.hpp"
 #include "simd.hpp"
+#include "transpose.hpp"
 
 namespace autoinv {
 namespace AUTOINV_SET {
@@ -80,6 +82,11 @@ AUTOINV_INLINE void write_columns(const T* from, int ld, const int* order, int n
 #else
 
 template <class T>
+AUTOINV_INLINE void store_some(T* to, Vector<T> value, int count) {
+  for (int i = 0; i < count; ++i) to[i] = value[i];
+}
+
+template <class T>
 AUTOINV_INLINE void write_columns(const T* from, int ld, const int* order, int n, T* to) {
   for (int r = 0; r < n; ++r) {
     for (int k = 0; k < n; ++k) to[r * n + order[k]] = from[r * ld + k];
@@ -94,6 +101,38 @@ AUTOINV_INLINE void reorder_columns(const T* from, const Integer<T>* source, T* 
 }
 
 #endif
+
+// The transpose of what reorder_columns writes, from the transpose of what it reads.
+template <class T, int N>
+AUTOINV_INLINE void reorder_rows(const T* from, const Integer<T>* source, T* to) {
+  constexpr int L = Simd<T>::lanes;
+  for (int r = 0; r < N; ++r) {
+    const T* row = from + source[r * L] * N;
+    if constexpr (N < L) __builtin_memcpy(to + r * N, row, N * sizeof(T));
+    else copy_row(row, to + r * N, N);
+  }
+}
+
+// The transpose of what write_columns writes: column k of `from` becomes row order[k]. Reads squares of
+// L x L, so that rows beyond n are read too and may hold anything.
+template <class T>
+AUTOINV_INLINE void write_columns_as_rows(const T* from, int ld, const int* order, int n, T* to) {
+  constexpr int L = Simd<T>::lanes;
+  for (int k = 0; k < n; k += L) {
+    const int rows = n - k < L ? n - k : L;
+    for (int c = 0; c < n; c += L) {
+      Vector<T> square[L];
+      unroll<0, L>([&](auto i) AUTOINV_LAMBDA { square[i.value] = load(from + (c + i.value) * ld + k); });
+      transpose<T, L>(square);
+      const int columns = n - c < L ? n - c : L;
+      for (int i = 0; i < rows; ++i) {
+        T* target = to + order[k + i] * n + c;
+        if (columns == L) store(target, square[i]);
+        else store_some(target, square[i], columns);
+      }
+    }
+  }
+}
 
 }  // namespace AUTOINV_SET
 }  // namespace autoinv

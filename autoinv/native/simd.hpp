@@ -11,6 +11,8 @@
 
 #if defined(__AVX__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 // scripts/check_native overrides these: with forced inlining, a sanitizer build takes many minutes.
@@ -46,7 +48,6 @@ struct Simd<float> {
   // of them, could leave the range of normal numbers.
   static constexpr float smallest_pivot = 0x1p-120f;
   static constexpr float largest_pivot = 0x1p120f;
-  static constexpr float largest_finite = 0x1.fffffep127f;
 };
 
 template <>
@@ -60,7 +61,6 @@ struct Simd<double> {
   static constexpr double epsilon = 0x1p-52;
   static constexpr double smallest_pivot = 0x1p-1000;
   static constexpr double largest_pivot = 0x1p1000;
-  static constexpr double largest_finite = 0x1.fffffffffffffp1023;
 };
 
 template <class T>
@@ -105,6 +105,40 @@ AUTOINV_INLINE Integers<T> lane_numbers(std::integer_sequence<int, I...>) {
 template <class T>
 AUTOINV_INLINE Integers<T> lane_numbers() {
   return lane_numbers<T>(std::make_integer_sequence<int, Simd<T>::lanes>{});
+}
+
+// sum + a * b and sum - a * b, rounded once where the set has fused operations, else twice. Written out, and
+// contraction by the compiler is off: kernels that do the same steps on an element then agree in every bit.
+template <class T>
+AUTOINV_INLINE Vector<T> add_product(Vector<T> sum, Vector<T> a, Vector<T> b) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 8) return _mm512_fmadd_pd(a, b, sum);
+  else return _mm512_fmadd_ps(a, b, sum);
+#elif defined(__FMA__)
+  if constexpr (sizeof(T) == 8) return _mm256_fmadd_pd(a, b, sum);
+  else return _mm256_fmadd_ps(a, b, sum);
+#elif defined(__aarch64__)
+  if constexpr (sizeof(T) == 8) return (Vector<T>)vfmaq_f64((float64x2_t)sum, (float64x2_t)a, (float64x2_t)b);
+  else return (Vector<T>)vfmaq_f32((float32x4_t)sum, (float32x4_t)a, (float32x4_t)b);
+#else
+  return sum + a * b;
+#endif
+}
+
+template <class T>
+AUTOINV_INLINE Vector<T> subtract_product(Vector<T> sum, Vector<T> a, Vector<T> b) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 8) return _mm512_fnmadd_pd(a, b, sum);
+  else return _mm512_fnmadd_ps(a, b, sum);
+#elif defined(__FMA__)
+  if constexpr (sizeof(T) == 8) return _mm256_fnmadd_pd(a, b, sum);
+  else return _mm256_fnmadd_ps(a, b, sum);
+#elif defined(__aarch64__)
+  if constexpr (sizeof(T) == 8) return (Vector<T>)vfmsq_f64((float64x2_t)sum, (float64x2_t)a, (float64x2_t)b);
+  else return (Vector<T>)vfmsq_f32((float32x4_t)sum, (float32x4_t)a, (float32x4_t)b);
+#else
+  return sum - a * b;
+#endif
 }
 
 // The larger of two magnitudes; `best` is never negative. The intrinsics take one instruction where

@@ -32,15 +32,24 @@ struct Tile {
     });
   }
 
+  // In the order of substitution: k upwards, or downwards for the back substitution.
+  template <bool Downwards = false>
   AUTOINV_INLINE void subtract(T* const* left, T* const* right, int c, int begin, int end) {
     const T* l[R];
     unroll<0, R>([&](auto r) AUTOINV_LAMBDA { l[r.value] = left[r.value]; });
-    for (int k = begin; k < end; ++k) {
+    const auto step = [&](int k) AUTOINV_LAMBDA {
       V b[C];
       unroll<0, C>([&](auto v) AUTOINV_LAMBDA { b[v.value] = *(const V*)(right[k] + c + v.value * L); });
       unroll<0, R>([&](auto r) AUTOINV_LAMBDA {
-        unroll<0, C>([&](auto v) AUTOINV_LAMBDA { sum[r.value][v.value] -= l[r.value][k] * b[v.value]; });
+        unroll<0, C>([&](auto v) AUTOINV_LAMBDA {
+          sum[r.value][v.value] = subtract_product<T>(sum[r.value][v.value], broadcast(l[r.value][k]), b[v.value]);
+        });
       });
+    };
+    if constexpr (Downwards) {
+      for (int k = end - 1; k >= begin; --k) step(k);
+    } else {
+      for (int k = begin; k < end; ++k) step(k);
     }
   }
 
@@ -48,8 +57,10 @@ struct Tile {
   AUTOINV_INLINE void unit_lower(T* const* left, int k) {
     unroll<1, R>([&](auto r) AUTOINV_LAMBDA {
       unroll<0, r.value>([&](auto s) AUTOINV_LAMBDA {
-        const T factor = left[r.value][k + s.value];
-        unroll<0, C>([&](auto v) AUTOINV_LAMBDA { sum[r.value][v.value] -= factor * sum[s.value][v.value]; });
+        const V factor = broadcast(left[r.value][k + s.value]);
+        unroll<0, C>([&](auto v) AUTOINV_LAMBDA {
+          sum[r.value][v.value] = subtract_product<T>(sum[r.value][v.value], factor, sum[s.value][v.value]);
+        });
       });
     });
   }
@@ -60,7 +71,10 @@ struct Tile {
       constexpr int s = R - 1 - i.value;
       unroll<0, C>([&](auto v) AUTOINV_LAMBDA { sum[s][v.value] *= reciprocal[k + s]; });
       unroll<0, s>([&](auto r) AUTOINV_LAMBDA {
-        unroll<0, C>([&](auto v) AUTOINV_LAMBDA { sum[r.value][v.value] -= left[r.value][k + s] * sum[s][v.value]; });
+        const V factor = broadcast(left[r.value][k + s]);
+        unroll<0, C>([&](auto v) AUTOINV_LAMBDA {
+          sum[r.value][v.value] = subtract_product<T>(sum[r.value][v.value], factor, sum[s][v.value]);
+        });
       });
     });
   }

@@ -8,16 +8,18 @@ from __future__ import annotations
 import operator
 import random
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, get_num_threads
 
-from autoinv import lazy, settings
-from autoinv.errors import warn_once
+from autoinv import fork, lazy, settings
+from autoinv.errors import FROM_PLANNING, is_foreign, is_out_of_memory, warn_once
 from autoinv.operation import Operands, Operation
+from autoinv.planning.untimed import Untimed, provisional
 from autoinv.problem import Problem
-from autoinv.strategy import LinAlgError, Run
+from autoinv.strategy import LinAlgError, Run, Strategy
 
 if TYPE_CHECKING:
     from autoinv.planning.plan import Plan
@@ -38,7 +40,15 @@ class Dispatcher:
         self.operation = operation
         self._planner: Planner | None = None
         self.memo: dict[Key, Run] = {}
-        self._generation = 0
+        self._chosen: dict[Key, tuple[Run, Problem, Strategy]] = {}
+        """Whose runs the memo holds, for the day that one raises."""
+        self._unplanned = Untimed()
+        """What the calls took for which no strategy could be chosen."""
+        self.generation = 0
+        """Changes with all that a plan depends on; one made for an older generation is not remembered."""
+        self.watch: Callable[[Problem, Run], Run] | None = None
+        """What each run is wrapped in, while it is recorded which problems a program meets; changed with `forget`."""
+        self._changing = fork.rlock()
         settings.on_change(self.forget)
 
     @property
@@ -53,8 +63,10 @@ class Dispatcher:
 
     def forget(self) -> None:
         """Empty the memo, so that every problem is planned again (settings, pins or decisions changed)."""
-        self._generation += 1
-        self.memo.clear()
+        with self._changing:
+            self.generation += 1
+            self.memo.clear()
+            self._chosen.clear()
 
     def miss(self, key: Key, *operands: Tensor) -> Run:
         """Return what to run for plain tensors whose key the memo does not hold."""
@@ -62,26 +74,71 @@ class Dispatcher:
             return self.operation.torch_answer  # a trace or a graph must hold torch's own call, and no timing
         if not self.operation.takes(*operands):
             return self.operation.torch_answer  # torch's own error, or torch's own answer for an empty batch
-        generation = self._generation
-        run, final = self._planned_run(operands)
-        if final and generation == self._generation:
-            self.remember(key, run)
+        generation = self.generation
+        started_s = time.perf_counter()
+        try:
+            if self.planned_for(operands) is not operands:
+                self.remember(key, self._repeated, generation)
+                return self._repeated
+            problem = Problem.of(self.operation.name, *operands)
+            plan = self.planner.plan(problem, [x.stride() for x in operands])
+            run = self.bind(problem, plan.strategy)
+        except FROM_PLANNING as error:  # whatever failed, the caller gets the right answer
+            if is_foreign(error):
+                raise
+            self.warn_unplanned(error)
+            self._unplanned.tries_s += time.perf_counter() - started_s
+            run = self._until_due(key, self.operation.torch_answer, self._unplanned)
+            self.remember(key, run, generation)
+            return run
+        if plan.untimed is not None:
+            run = self._until_due(key, run, plan.untimed)
+        if plan.final or plan.untimed is not None:
+            self.remember(key, run, generation)
+            self._chosen[key] = (run, problem, plan.strategy)
+        # Last, as a listener may ask for the same problem.
+        self.planner.notify(problem, plan, time.perf_counter() - started_s)
         return run
 
-    def remember(self, key: Key, run: Run) -> None:
-        """Put a strategy's run into the memo; when that is full, some entries go, chosen at random.
+    def bind(self, problem: Problem, strategy: Strategy) -> Run:
+        """Return the function by which a strategy answers a problem, watched while somebody does."""
+        run = strategy.bind(problem)
+        return run if self.watch is None else self.watch(problem, run)
 
-        Not the oldest: a program that goes round a few more shapes than fit would then never hit. And some at a
-        time, since listing the keys costs 20 us.
+    def remember(self, key: Key, run: Run, generation: int) -> None:
+        """Put a strategy's run into the memo, unless it was planned for an older generation.
+
+        When the memo is full, some entries go, chosen at random. Not the oldest: a program that goes round a few more
+        shapes than fit would then never hit. And some at a time, since listing the keys costs 20 us.
         """
-        excess = len(self.memo) + 1 - MEMO_MOST
-        if excess > 0:
-            keys = list(self.memo)
-            for chosen in _rng.sample(keys, min(len(keys), max(excess, MEMO_MOST // 64))):
-                self.memo.pop(chosen, None)  # another thread may have been faster
-        self.memo[key] = run
+        with self._changing:
+            excess = len(self.memo) + 1 - MEMO_MOST
+            if excess > 0:
+                keys = list(self.memo)
+                for chosen in _rng.sample(keys, min(len(keys), max(excess, MEMO_MOST // 64))):
+                    self.memo.pop(chosen, None)
+                    self._chosen.pop(chosen, None)
+            self.memo[key] = run
+            if generation != self.generation:  # looked at last: a signal handler may have changed it just now
+                self.memo.pop(key, None)
 
-    def failed(self, key: Key, operands: Operands, out: Tensor | None, error: Exception) -> Tensor:
+    def final_run(self, key: Key) -> Run | None:
+        """Return what the memo holds for a key, unless that serves only until the problem is tuned."""
+        run = self.memo.get(key)
+        return None if getattr(run, "is_provisional", False) else run
+
+    def _until_due(self, key: Key, run: Run, untimed: Untimed) -> Run:
+        """Return a run that leaves the memo when the problem is worth another try."""
+
+        def ask_again(own: Run) -> None:
+            if self.memo.get(key) is own:
+                self.memo.pop(key, None)
+
+        return provisional(run, untimed, untimed.due_s(settings.current().budget), ask_again)
+
+    def failed(
+        self, key: Key, run: Run | None, operands: Operands, out: Tensor | None, error: Exception
+    ) -> Tensor:
         """Answer by PyTorch's own call after a strategy raised; its error, if it raises too, is the user's."""
         operation = self.operation
         if not operation.takes(*operands):
@@ -90,17 +147,31 @@ class Dispatcher:
             raise error  # torch's own call would end the process
         if out is not None and any(out.data_ptr() == x.data_ptr() for x in operands):
             raise error  # the strategy may have overwritten some of the operand: it is lost
+        generation = self.generation
         answer = operation.torch_answer(*operands, out=out)
-        if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        if is_out_of_memory(error):
             return answer  # that may pass
-        self.remember(key, operation.torch_answer)
+        if any(map(_has_no_address, operands)):
+            return answer  # such a tensor is not what the strategy was chosen for
+        if run is not None and self.memo.get(key) is run:
+            self._demote(key, run, operands, error, generation)
+        return answer
+
+    def _demote(self, key: Key, run: Run, operands: Operands, error: Exception, generation: int) -> None:
+        """Let PyTorch's own call answer from now on, in later processes too."""
+        operation = self.operation
+        self.remember(key, operation.torch_answer, generation)
+        kept_run, problem, strategy = self._chosen.pop(key, (None, None, None))
+        raised = f"raised {type(error).__name__}: {error}"
+        if kept_run is run and problem is not None and strategy is not None:
+            self.planner.failed(problem, strategy, raised)
+        name = strategy.name if strategy is not None else "a strategy"
         shapes = ", ".join(str(tuple(x.shape)) for x in operands)
         warn_once(
-            f"a strategy of {operation.name} raised",
-            f"a strategy of {operation.name} raised {type(error).__name__} on {shapes}: {error}",
+            f"{operation.name}: {name} raised",
+            f"{name} of {operation.name} {raised.partition(':')[0]} on {shapes}: {error}",
             "PyTorch's own call answers from now on; `python -m autoinv.tune forget` that shape to tune it anew.",
         )
-        return answer
 
     def warn_unplanned(self, error: Exception) -> None:
         """Warn that no strategy could be chosen, so that PyTorch's own call answers."""
@@ -109,18 +180,6 @@ class Dispatcher:
             f"choosing a strategy of {self.operation.name} failed with {type(error).__name__}: {error}",
             "PyTorch's own call answers instead; please report it, with what `python -m autoinv.tune doctor` says.",
         )
-
-    def _planned_run(self, operands: Operands) -> tuple[Run, bool]:
-        started_s = time.perf_counter()
-        try:
-            if self.planned_for(operands) is not operands:
-                return self._repeated, True
-            problem = Problem.of(self.operation.name, *operands)
-            plan = self.planner.plan(problem, [x.stride() for x in operands], started_s)
-            return plan.strategy.bind(problem), plan.final
-        except Exception as error:  # whatever failed, the caller gets the right answer
-            self.warn_unplanned(error)
-            return self.operation.torch_answer, False
 
     def _repeated(self, *operands: Tensor, out: Tensor | None = None) -> Tensor:
         """Answer for an expanded batch: everything different once, then copies."""
@@ -210,6 +269,14 @@ def _has_no_memory(A: Tensor) -> bool:
         return A.untyped_storage().nbytes() == 0 and not A._is_zerotensor()
     except (RuntimeError, NotImplementedError):  # sparse, mkldnn, a wrapper: no storage to give back
         return False
+
+
+def _has_no_address(A: Tensor) -> bool:
+    """Whether there is nothing at an address to compute on: a zero tensor, a wrapper of torch's own."""
+    try:
+        return A.data_ptr() == 0
+    except RuntimeError:
+        return True
 
 
 def _is_captured(A: Tensor) -> bool:

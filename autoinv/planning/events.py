@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +15,7 @@ from autoinv.problem import Problem
 class DecisionEvent:
     """What was decided for a problem that this process met for the first time, or anew.
 
-    ``source`` is pin, sync, file, neighbour, tuned or reference; ``why`` says it in words. ``seconds`` a call
+    ``source`` is pin, sync, file, neighbour, tuned, default or reference; ``why`` says it in words. ``seconds`` a call
     and ``rejected``, reasons, go by strategy: those of the neighbour for a neighbour, empty where nothing was
     timed. ``tuned`` says that strategies were timed for it now, else it was a hit: known, or chosen without
     timing. ``spent_s`` is what the decision cost, in wall-clock seconds.
@@ -77,6 +78,27 @@ def on_decision(callback: Callback) -> Callable[[], None]:
 def wanted() -> bool:
     """Whether there is a callback; without one no event need be made."""
     return bool(_callbacks)
+
+
+def log(problem: Problem, plan: Plan, reference: str, spent_s: float) -> None:
+    """Log what was decided anew as info; what was known already, and what serves for now, as debug."""
+    level = logging.INFO if plan.fresh else logging.DEBUG
+    if not logger.isEnabledFor(level):
+        return
+    ratio = ""
+    seconds = plan.decision.seconds if plan.decision else {}
+    if plan.strategy.name in seconds and reference in seconds:
+        ratio = f", {seconds[reference] / seconds[plan.strategy.name]:.3g} times as fast as {reference}"
+    logger.log(
+        level,
+        "%s: %s, source %s (%s)%s, in %.3g ms",
+        problem.key,
+        plan.strategy.name,
+        plan.source,
+        plan.why,
+        ratio,
+        1e3 * spent_s,
+    )
 
 
 def notify(problem: Problem, plan: Plan, spent_s: float) -> None:

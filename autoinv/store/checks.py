@@ -1,8 +1,9 @@
-"""Checks of what every entry has: a key, a strategy's name, a time of creation."""
+"""What every entry has, and how it is checked: a key, a strategy's name, a time of creation."""
 
 from __future__ import annotations
 
 import re
+from datetime import datetime, timezone
 
 _MAX_KEY_CHARACTERS = 400
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
@@ -40,3 +41,8 @@ def check_created(created: object) -> str:
     if not isinstance(created, str) or not _CREATED.fullmatch(created):
         raise ValueError("created is no time such as 2026-11-30T10:00:00Z")
     return created
+
+
+def timestamp() -> str:
+    """Return the present time, as an entry says when it was created."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

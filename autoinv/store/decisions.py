@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,6 +217,13 @@ class DecisionsFile:
     def unsaved(self) -> int:
         """How many changes could not be saved yet; they are tried again with the next one."""
         return self._table.unsaved
+
+    def can_be_saved(self) -> bool:
+        """Whether the folder, or the one that it would be made in, may be written."""
+        if self.path is None:
+            return False
+        folder = next((place for place in self.path.parents if place.exists()), None)
+        return folder is not None and os.access(folder, os.W_OK | os.X_OK)
 
     def put(self, decision: Decision, wait_s: float) -> bool:
         """Remember a decision now and save it, with all that is unsaved; False when that must wait."""

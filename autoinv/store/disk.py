@@ -1,12 +1,17 @@
-"""Bytes on disk: read with suspicion, written whole or not at all. Knows nothing of what they mean."""
+"""Bytes on disk: read with suspicion, written whole or not at all. Knows nothing of what they mean.
+
+A symbolic link in a file's place is read through, and its target judged by owner and mode: in a mounted configuration
+of Kubernetes every file is one. Saving and quarantine replace or move the link, never its target.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import time
 from pathlib import Path
+
+from autoinv.errors import ignoring_os_errors, is_foreign
 
 Identity = tuple[int, int, int]
 """What tells one state of a file from the next: inode, modification time in ns, size in bytes."""
@@ -15,7 +20,7 @@ _TEMPORARY_PREFIX = ".autoinv-"
 _TEMPORARY_SUFFIX = ".tmp"
 _STALE_AGE_S = 3600.0
 
-_NOT_ON_WINDOWS = ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC")
+_NOT_ON_WINDOWS = ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC")
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 for _name in _NOT_ON_WINDOWS:
@@ -37,12 +42,14 @@ class UnusableError(Exception):
 
 
 def identity(path: Path) -> Identity | None:
-    """Return what changes when the file is replaced; None when there is no file."""
+    """Return what changes when the file, or a link on the way to it, is replaced; None when there is no file."""
     try:
-        status = os.lstat(path)
+        status = os.stat(path)  # noqa: PTH116 - one name for all system calls, so that tests can fail each
     except FileNotFoundError:
         return None
     except OSError as error:
+        if is_foreign(error):
+            raise
         return (-1, error.errno or 0, 0)
     return (status.st_ino, status.st_mtime_ns, status.st_size)
 
@@ -57,25 +64,27 @@ def read(path: Path, limit: int, *, any_owner: bool = False) -> bytes:
         UnusableError: when it is anything else, or cannot be read.
     """
     try:
-        _check(os.lstat(path), limit, any_owner)  # before opening, which acts on a device or a FIFO's writer
+        _check(os.stat(path), limit, any_owner)  # noqa: PTH116 - before opening, which acts on a device or a FIFO's writer
         descriptor = os.open(path, _READ_FLAGS)
     except FileNotFoundError:
         raise
     except OSError as error:
+        if is_foreign(error):
+            raise
         raise UnusableError(f"it cannot be opened ({_cause(error)})", transient=True) from error
     try:
         _check(os.fstat(descriptor), limit, any_owner)
         return _read_all(descriptor, limit)
     except OSError as error:
+        if is_foreign(error):
+            raise
         raise UnusableError(f"it cannot be read ({_cause(error)})", transient=True) from error
     finally:
-        with contextlib.suppress(OSError):
+        with ignoring_os_errors():
             os.close(descriptor)
 
 
 def _check(status: os.stat_result, limit: int, any_owner: bool) -> None:
-    if stat.S_ISLNK(status.st_mode):
-        raise UnusableError("it is a symbolic link")
     if not stat.S_ISREG(status.st_mode):
         raise UnusableError("it is not a regular file")
     if status.st_size > limit:
@@ -128,7 +137,7 @@ def replace(path: Path, data: bytes, *, private: bool = True) -> None:
             os.close(descriptor)  # may fail as a write does (NFS, quota): then nothing is replaced
         os.replace(temporary, path)  # noqa: PTH105 - one name for all system calls, so that tests can fail each
     except BaseException:
-        with contextlib.suppress(OSError):
+        with ignoring_os_errors():
             os.unlink(temporary)  # noqa: PTH108
         raise
     _sync_folder(path.parent)
@@ -136,8 +145,8 @@ def replace(path: Path, data: bytes, *, private: bool = True) -> None:
 
 def _keep_readers(path: Path, descriptor: int) -> None:
     """Let those read the new file who could read the old: an image's file made readable once stays so."""
-    with contextlib.suppress(OSError):
-        readers = os.lstat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH)
+    with ignoring_os_errors():
+        readers = os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH)  # noqa: PTH116
         if readers and hasattr(os, "fchmod"):
             os.fchmod(descriptor, 0o600 | readers)
 
@@ -153,7 +162,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 def _sync_folder(folder: Path) -> None:
     """Make the new name survive a power cut, where the system can."""
-    with contextlib.suppress(OSError):  # the content is in place already; not every file system can do this
+    with ignoring_os_errors():  # the content is in place already; not every file system can do this
         descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
         try:
             os.fsync(descriptor)
@@ -162,7 +171,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def quarantine(path: Path) -> Path:
-    """Rename a bad file to ``*.corrupt``, for the user to look at; the newest one is kept.
+    """Rename a bad file, or the link to it, to ``*.corrupt``, for the user to look at; the newest one is kept.
 
     Raises:
         OSError: when that fails; the file is where it was then.
@@ -179,11 +188,11 @@ def stale_files(folder: Path) -> list[Path]:
     """
     found: list[Path] = []
     now_s = time.time()
-    with contextlib.suppress(OSError), os.scandir(folder) as items:
+    with ignoring_os_errors(), os.scandir(folder) as items:
         for item in items:
             if not (item.name.startswith(_TEMPORARY_PREFIX) and item.name.endswith(_TEMPORARY_SUFFIX)):
                 continue
-            with contextlib.suppress(OSError):
+            with ignoring_os_errors():
                 status = item.stat(follow_symlinks=False)
                 own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
                 if own and stat.S_ISREG(status.st_mode) and now_s - status.st_mtime > _STALE_AGE_S:
@@ -195,7 +204,7 @@ def sweep(folder: Path) -> list[Path]:
     """Remove the folder's stale temporary files; return those removed."""
     removed: list[Path] = []
     for path in stale_files(folder):
-        with contextlib.suppress(OSError):
+        with ignoring_os_errors():
             os.unlink(path)  # noqa: PTH108
             removed.append(path)
     return removed

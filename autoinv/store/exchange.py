@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from autoinv.environment import differences
+from autoinv.errors import ignoring_os_errors, warn_once
 from autoinv.store import decisions, disk, jsontext, locking, pins, table
 from autoinv.store.decisions import Decision, DecisionsFile
 from autoinv.store.pins import Pin, PinsFile
@@ -65,7 +66,7 @@ def import_from(
     there = document.get("environment")
     if not any_environment and there != file.environment:
         raise ImportRefusedError(
-            f"{source} is not imported: it was made elsewhere ({_difference(there, file.environment)}). "
+            f"{source} is not imported: it was made elsewhere ({'; '.join(differences(there, file.environment))}). "
             "Pass --any-environment to take its decisions all the same"
         )
     saved = file.put_all(taken.values(), wait_s) if taken else True
@@ -91,7 +92,7 @@ def prune(folder: Path, live: Collection[str], *, dry_run: bool = False) -> list
     Returns the paths removed (or that would be). A file whose lock is held is in use, and stays.
     """
     others: dict[str, list[Path]] = {}
-    with contextlib.suppress(OSError):
+    with ignoring_os_errors():
         for path in sorted(folder.iterdir()):
             match = _OURS.fullmatch(path.name)
             if match and match.group(1) not in live and not path.is_dir():
@@ -109,7 +110,7 @@ def _remove(folder: Path, fingerprint: str, paths: list[Path]) -> list[Path]:
         if lock is locking.Lock.BUSY:
             return []
         for path in {*paths, lock_path}:
-            with contextlib.suppress(OSError):
+            with ignoring_os_errors():
                 path.unlink()
                 removed.append(path)
     return sorted(set(removed) & set(paths))
@@ -120,7 +121,7 @@ def _checked(
 ) -> tuple[dict[str, object], dict[str, Decision], dict[str, Pin]]:
     """Return a file's document, decisions and pins, and report everything in it that is bad."""
     try:
-        data = disk.read(path.resolve() if any_owner else path, jsontext.MAX_BYTES, any_owner=any_owner)
+        data = disk.read(path, jsontext.MAX_BYTES, any_owner=any_owner)
         document = jsontext.parse(data, twice=lambda name: report(f"{name!r} stands twice"))
         names = [name for name in (decisions.SECTION, pins.SECTION) if name in document]
         if not names:
@@ -148,8 +149,36 @@ def _good(
     return good
 
 
-def _difference(there: object, here: dict[str, object]) -> str:
-    if not isinstance(there, dict):
-        return "it does not say where"
-    names = [name for name in here if there.get(name) != here[name]]
-    return ", ".join(f"{name} {there.get(name)!r} there, {here[name]!r} here" for name in names[:3])
+def elsewhere(file: DecisionsFile) -> str | None:
+    """Say what differs where the folder holds decisions of other environments only; None where it does not."""
+    if file.path is None or file.path.exists():
+        return None
+    found: list[tuple[int, str]] = []
+    with ignoring_os_errors():
+        for path in sorted(file.path.parent.iterdir()):
+            match = _OURS.fullmatch(path.name)
+            if match and not match.group(2) and path != file.path:
+                document, taken, _ = _checked(path, lambda fault: None, any_owner=False)
+                differing = differences(document.get("environment"), file.environment)
+                if taken:
+                    found.append((len(differing), f"{path.name} ({'; '.join(differing)})"))
+    if not found:
+        return None
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    return f"{file.path.parent} holds decisions of other environments only: {min(found)[1]}{more}"
+
+
+_looked: set[Path | None] = set()
+
+
+def warn_if_elsewhere(file: DecisionsFile) -> None:
+    """Warn once where nothing is timed and the folder holds decisions of other environments only."""
+    if file.path in _looked:
+        return
+    _looked.add(file.path)
+    if found := elsewhere(file):
+        warn_once(
+            f"decisions elsewhere {file.path}",
+            f"mode is cached, and {found}",
+            "The default serves; `python -m autoinv import FILE --any-environment` takes such a file in.",
+        )

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoinv import fork, lazy
+from autoinv.errors import is_foreign
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -56,33 +57,36 @@ fork.in_child(_keep_inherited)
 @contextlib.contextmanager
 def locked(path: Path, wait_s: float) -> Iterator[Lock]:
     """Hold the lock at ``path`` in the block, or say why not; wait at most ``wait_s``, never raise."""
-    state, lock = _acquire(path, wait_s)
+    made: list[BaseFileLock] = []  # noted before it is taken: an exception may come at any point
     try:
-        yield state
+        yield _acquire(path, wait_s, made)
     finally:
-        if lock is not None:
+        for lock in made:
             _release(lock)
 
 
-def _acquire(path: Path, wait_s: float) -> tuple[Lock, BaseFileLock | None]:
+def _acquire(path: Path, wait_s: float, made: list[BaseFileLock]) -> Lock:
     deadline_s = time.monotonic() + wait_s
     _release_stuck()
     if not _is_ours_to_open(path):
-        return Lock.BROKEN, None
+        return Lock.BROKEN
     try:
         make, timeout = _filelock()
         # Made anew each time: one made before a fork is refused by filelock 3.30 and newer. Releases without
         # fallback_to_soft ignore it; a soft lock would outlive a killed holder. Any thread may release it.
         lock = make(str(path), mode=0o600, thread_local=False, fallback_to_soft=False)
+        made.append(lock)
         try:
             lock.acquire(timeout=max(0.0, deadline_s - time.monotonic()), poll_interval=_POLL_S)
         except timeout:
-            return Lock.BUSY, None
+            return Lock.BUSY
     except OSError as error:
-        return (Lock.BUSY if error.errno in _SHORTAGES else Lock.BROKEN), None
-    except Exception:  # by version: NotImplementedError, RuntimeError, a warning made an error
-        return Lock.BROKEN, None
-    return Lock.HELD, lock
+        if is_foreign(error):
+            raise
+        return Lock.BUSY if error.errno in _SHORTAGES else Lock.BROKEN
+    except (RuntimeError, ValueError, ImportError, Warning):  # by version, also a warning made an error
+        return Lock.BROKEN
+    return Lock.HELD
 
 
 def _release(lock: BaseFileLock) -> None:
@@ -90,7 +94,7 @@ def _release(lock: BaseFileLock) -> None:
         lock.release()
     except BaseException as error:  # EIO on a network file system, or Ctrl-C: it may be held still
         _stuck.append(lock)
-        if not isinstance(error, Exception):
+        if not isinstance(error, OSError | RuntimeError | ValueError) or is_foreign(error):
             raise
 
 
@@ -107,7 +111,9 @@ def _is_ours_to_open(path: Path) -> bool:
         status = os.lstat(path)
     except FileNotFoundError:
         return True
-    except OSError:
+    except OSError as error:
+        if is_foreign(error):
+            raise
         return False
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 

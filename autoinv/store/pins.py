@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime, timezone
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from autoinv.problem import Problem
-from autoinv.store.checks import check_created, check_key, check_name
+from autoinv.store.checks import check_created, check_key, check_name, timestamp
 from autoinv.store.table import Change, Kind, Table
 
 FILE_NAME = "pins-v1.json"
@@ -88,11 +87,20 @@ class PinsFile:
         Raises:
             ValueError: when the name is no strategy's.
         """
-        key, created = pin_key(problem), datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        pin = self._table.look().get(key)
-        if pin is None or pin["strategy"] != strategy:
-            pin = {"strategy": check_name(strategy), "created": created}
-        return self.change({key: pin}, wait_s)
+        return self.set_all([problem], strategy, wait_s)
+
+    def set_all(self, problems: Iterable[Problem], strategy: str, wait_s: float) -> bool:
+        """Pin several problems in one go, as `set` does one.
+
+        Raises:
+            ValueError: when the name is no strategy's.
+        """
+        fresh: Pin = {"strategy": check_name(strategy), "created": timestamp()}
+        before = self._table.look()
+        kept = {key: before.get(key) or fresh for key in map(pin_key, problems)}
+        return self.change(
+            {key: pin if pin["strategy"] == strategy else fresh for key, pin in kept.items()}, wait_s
+        )
 
     def remove(self, problem: Problem, wait_s: float) -> bool:
         """Unpin a problem; return whether it was pinned. ``unsaved`` says whether that lasts."""

@@ -1,4 +1,4 @@
-"""A table of entries in a JSON file shared by processes: decisions and pins are its two uses.
+"""A table of entries in a JSON file shared by processes: decisions, pins and recorded problems are its uses.
 
 It is read without a lock, changed under one, and replaced as a whole. Nothing in the file is trusted: each entry is
 checked when it is first asked for. All that readers in other threads see is one `State`, replaced by one assignment.
@@ -6,7 +6,6 @@ checked when it is first asked for. All that readers in other threads see is one
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -129,14 +128,23 @@ class State(Generic[T]):
 class Table(Generic[T]):
     """The entries of one file. Safe to use from any thread; what cannot be saved lasts for this process."""
 
-    def __init__(self, path: Path | None, kind: Kind[T], header: Mapping[str, object]) -> None:
-        """Prepare; no file is touched before something is asked. Without a path nothing is ever saved."""
+    def __init__(
+        self,
+        path: Path | None,
+        kind: Kind[T],
+        header: Mapping[str, object],
+        elsewhere: str = "Set AUTOINV_CACHE_DIR to another folder",
+    ) -> None:
+        """Prepare; no file is touched before something is asked. Without a path nothing is ever saved.
+
+        ``elsewhere`` is the advice for a file that cannot be used or saved.
+        """
         self._kind = kind
-        self._file = None if path is None else _File(path, kind.section, header)
+        self._file = None if path is None else _File(path, kind.section, header, elsewhere)
         self._checked = _Checked(kind, path)
         self._state = State(self._checked, Snapshot(_ALWAYS_CHANGED, {}))
         self._replacing = fork.rlock()  # held for a moment, never for I/O
-        self._saving = fork.lock()
+        self._saving = fork.Turn()
 
     @property
     def unsaved(self) -> int:
@@ -188,19 +196,19 @@ class Table(Generic[T]):
     def _save(self, wait_s: float) -> bool:
         if self._file is None:  # settings.cache_dir has warned
             return False
-        ends_s = time.monotonic() + wait_s
-        if not self._saving.acquire(timeout=min(max(0.0, wait_s), threading.TIMEOUT_MAX)):
-            return False
-        try:
+        file, ends_s = self._file, time.monotonic() + wait_s
+
+        def save() -> bool:
             # After an interrupt `saving` stays as it is: whether that was written is unknown.
             saving = self._replace(lambda now: State(now.checked, now.file, now.changes, now.changes)).saving
-            written = self._file.update(
-                lambda entries: self._merged(entries, saving), ends_s - time.monotonic()
-            )
+            written = file.update(lambda entries: self._merged(entries, saving), ends_s - time.monotonic())
             self._replace(lambda now: _saved(now, saving, written))
             return written is not None
-        finally:
-            self._saving.release()
+
+        try:
+            return self._saving.run(save, wait_s)
+        except fork.TakenError:
+            return False
 
     def _merged(self, entries: Entries, changes: Mapping[str, Change[T]]) -> dict[str, object]:
         """Return the new entries: the good ones of the file, changed."""
@@ -230,8 +238,8 @@ def _saved(now: State[T], saving: Mapping[str, Change[T]], written: Snapshot | N
 class _File:
     """The file: where it is, which section holds its entries, and what else must stand in it."""
 
-    def __init__(self, path: Path, section: str, header: Mapping[str, object]) -> None:
-        self.path, self.section, self.header = path, section, header
+    def __init__(self, path: Path, section: str, header: Mapping[str, object], elsewhere: str) -> None:
+        self.path, self.section, self.header, self.elsewhere = path, section, header, elsewhere
 
     def changed_since(self, snapshot: Snapshot) -> bool:
         """Whether the file is another one than the snapshot shows."""
@@ -275,10 +283,12 @@ class _File:
         except disk.UnusableError as fault:
             self._warn_unusable(fault)
         except OSError as error:
+            if errors.is_foreign(error):
+                raise
             errors.warn_once(
                 f"{self.section} not saved",
                 f"{self.path} could not be saved ({error.strerror or error})",
-                f"Set AUTOINV_CACHE_DIR to a folder that can be written; {self.section} last for this process.",
+                f"{self.elsewhere}, one that can be written; {self.section} last for this process.",
             )
         return None
 
@@ -308,6 +318,8 @@ class _File:
             try:
                 quarantined = disk.quarantine(self.path)
             except OSError as error:
+                if errors.is_foreign(error):
+                    raise
                 raise disk.UnusableError(
                     f"it is damaged ({fault}) and cannot be quarantined ({error})"
                 ) from error
@@ -322,7 +334,7 @@ class _File:
         errors.warn_once(
             f"{self.section} file unusable",
             f"{self.path} is not used, and left alone: {fault.reason}",
-            f"Remove it, or set AUTOINV_CACHE_DIR to another folder; {self.section} last for this process.",
+            f"{self.elsewhere}, or remove it; {self.section} last for this process.",
         )
 
 

@@ -1,11 +1,15 @@
-"""Which of the timed candidates is chosen: three rules, and nothing else."""
+"""Which of the timed candidates is chosen: three rules, and nothing else.
+
+They look at measured seconds alone, and not at how busy the machine was: so they choose the same a little above and a
+little below the share of the processor from which a tuning counts as contended.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence, Set
 
-from autoinv.tuning.timing import UNCONTENDED_CPU_SHARE, thirds
+from autoinv.tuning.timing import thirds
 
 MARGIN = 1.05
 """The reference keeps its place unless another is this many times as fast in every third of the rounds."""
@@ -13,45 +17,66 @@ MOST_ROUNDS_WON = 0.6
 """... and in more than this share of the single rounds: with both, of two equals that vary by 30 % one beats the
 other in 1 of 700 tunings, and one that is a fifth faster in all (simulated)."""
 SINGLE_THREADED_WITHIN = 1.5
-"""A single-threaded strategy is preferred within this many times of the best time."""
-
-LEAST_CPU_SHARE = 0.05
-"""The smallest share that is calculated with: below it the clocks are too coarse."""
+"""A single-threaded strategy is preferred within this many times of the best time ..."""
+SINGLE_THREADED_WITHIN_S = 2e-3
+"""... and within so many seconds: a thread that waits for another one's turn loses about a scheduler's slice a call."""
+STALLS_LEFT_OUT = 8
+"""One round in so many is left out of the mean of a multithreaded strategy: the worst."""
 
 Rounds = Mapping[str, Sequence[float]]
 
 
 def choose(
-    rounds: Rounds, reference: str, single_threaded: Set[str], cpu_share: float = 1.0
+    rounds: Rounds, reference: str, single_threaded: Set[str], growth: float = 1.0
 ) -> tuple[str, dict[str, float]]:
     """Return the chosen name and every candidate's seconds per call, as a hot loop would pay them.
 
-    ``cpu_share`` is the part of the processor that the thread got. On an uncontended machine the median counts.
-    On a contended one a multithreaded strategy is slow by its stalls, so its mean counts; a single-threaded one
-    is slow only by the share, so its median over the share counts: a few ms of rounds see one descheduling or
-    none, and a mean over them would choose by that accident.
+    A multithreaded strategy is slow by its stalls, so their mean counts; a single-threaded one is slow only by the
+    part of the processor that it gets, as all are, so its median counts: a few ms of rounds see one descheduling or
+    none, and a mean over them would choose by that accident. ``growth`` says how many times as much work a call has
+    as what was timed.
     """
-    contended = cpu_share < UNCONTENDED_CPU_SHARE
-    seconds = {
-        name: statistics.fmean(times)
-        if contended and name not in single_threaded
-        else statistics.median(times) / (max(cpu_share, LEAST_CPU_SHARE) if contended else 1.0)
-        for name, times in rounds.items()
-        if times
-    }
+    seconds = {name: _typical(name, times, single_threaded) for name, times in rounds.items() if times}
     best = min(seconds, key=seconds.__getitem__)
     near = {
         name: s
         for name, s in seconds.items()
-        if name in single_threaded and s <= SINGLE_THREADED_WITHIN * seconds[best]
+        if name in single_threaded and _is_near(s, seconds[best], growth)
     }
     if best not in single_threaded and near:
         best = min(near, key=near.__getitem__)
     may_stay = reference in seconds and (reference in single_threaded or best not in single_threaded)
-    by_mean = contended and reference not in single_threaded
+    by_mean = reference not in single_threaded
     if may_stay and best != reference and not clearly_faster(rounds[best], rounds[reference], by_mean):
         best = reference
     return best, seconds
+
+
+def _typical(name: str, times: Sequence[float], single_threaded: Set[str]) -> float:
+    if name in single_threaded:
+        return statistics.median(times)
+    return statistics.fmean(sorted(times)[: len(times) - len(times) // STALLS_LEFT_OUT])
+
+
+def _is_near(seconds: float, best_s: float, growth: float) -> bool:
+    return (
+        seconds <= SINGLE_THREADED_WITHIN * best_s and growth * (seconds - best_s) <= SINGLE_THREADED_WITHIN_S
+    )
+
+
+def rule(chosen: str, seconds: Mapping[str, float], reference: str, single_threaded: Set[str]) -> str | None:
+    """Say which rule chose, by the seconds of all; None where those of the chosen one are not known."""
+    if chosen not in seconds:
+        return None
+    fastest = min(seconds, key=seconds.__getitem__)
+    if chosen == fastest:
+        return "the fastest"
+    is_near = seconds[chosen] <= SINGLE_THREADED_WITHIN * seconds[fastest]
+    if chosen in single_threaded and fastest not in single_threaded and is_near:
+        return f"within {SINGLE_THREADED_WITHIN} times of {fastest}, the fastest, and opens no threads"
+    if chosen == reference:
+        return f"PyTorch's own call stays unless another is {MARGIN - 1:.0%} faster all the time"
+    return f"an earlier choice, which stays within {MARGIN - 1:.0%} of the fastest"
 
 
 def holds(holder: str, challenger: str, seconds: Mapping[str, float], single_threaded: Set[str]) -> bool:

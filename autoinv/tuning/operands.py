@@ -11,19 +11,26 @@ from dataclasses import replace
 
 import torch
 
+from autoinv import fork
 from autoinv.operation import Operands, Operation, Strides
 from autoinv.problem import Problem, Shape
 
 _SEED = 0x1A2B3C
-_BLOCK = 1 << 16
+_BLOCK = 1 << 15
 """Random numbers that are drawn; more are copies of these, because drawing a million takes 5 ms."""
+_COPIED = 30_000
+"""Copied at a time: torch wakes no team of threads for so few, and the cache holds them."""
 _SPARSE = 4
 _SMALL = 1 << 18
 _GAP = 16
 """A storage is narrowed when it is so many times its tensor and so many numbers large; gaps of a cache line stay."""
 _SLICE_WORK = 200_000
-"""Multiplications in a slice: even a slow strategy answers within a millisecond or so."""
+"""Multiplications in the first slice: even a slow strategy answers within a millisecond or so."""
+_SLICE_WORK_ALONE = 8_000
+"""... in a forked child: beyond it torch's own products, which check the results, wake a team."""
 _SLICE_MOST = 64
+_SLICE_GROWTH = 16
+"""Each further slice is so many times as large: what is parallel, or a launch, shows on large ones alone."""
 
 
 def random_operands(problem: Problem, strides: Strides) -> Operands:
@@ -45,7 +52,7 @@ def random_operand(
     filled = min(span, _BLOCK - 1)  # odd, so that a copy does not begin at the same place in its matrix
     storage[:filled] = torch.randn(filled, dtype=dtype, device=device, generator=generator)
     while filled < span:
-        more = min(filled, span - filled)
+        more = min(_COPIED, filled, span - filled)
         storage[filled : filled + more] = storage[:more]
         filled += more
     return storage.as_strided(tuple(shape), tuple(stride))
@@ -88,9 +95,22 @@ def dense_stride(shape: Shape, layout: str) -> tuple[int, ...]:
     return tuple(stride)
 
 
-def sliced(operation: Operation, problem: Problem) -> Problem:
-    """Return the problem with few elements in its batch: one cut of the common batch, for all operands."""
-    most = max(2, min(_SLICE_MOST, _SLICE_WORK // max(operation.work(*problem.shapes), 1)))
+def slices(operation: Operation, problem: Problem) -> list[Problem]:
+    """Return the problem with fewer elements in its batch, the smallest slice first, and the whole last.
+
+    The first holds 64 elements, or fewer large ones; the last but one is at least twice smaller than the whole.
+    """
+    whole = operation.batch(problem)
+    slice_work = _SLICE_WORK_ALONE if fork.is_child else _SLICE_WORK
+    most = max(2, min(_SLICE_MOST, slice_work // max(operation.work(*problem.shapes), 1)))
+    found = [_sliced(operation, problem, most)]
+    while (most := most * _SLICE_GROWTH) <= whole // 2:
+        found.append(_sliced(operation, problem, most))
+    return found if operation.batch(found[-1]) == whole else [*found, problem]
+
+
+def _sliced(operation: Operation, problem: Problem, most: int) -> Problem:
+    """Return the problem with at most so many elements in its batch: one cut of the common batch, for all operands."""
     batch = _fewer(operation.batch_shape(problem.shapes), most)
     shapes = []
     for shape, core in zip(problem.shapes, operation.core_dims(problem.shapes), strict=True):

@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import torch
+
+from autoinv.errors import FROM_TORCH_OR_KERNELS
 
 Call = Callable[[], object]
 
@@ -22,6 +24,8 @@ LEAST_S = 1e-9
 """No call takes less: a clock that stood still, or went back, measured nothing."""
 UNCONTENDED_CPU_SHARE = 0.9
 """Share of the processor under which a tuning counts as contended: idle 0.96 to 1.00, busy 0.31 to 0.96."""
+SPINS = 5_000
+"""Steps of a spin: about 0.1 ms."""
 QUICK_S = 5e-4
 QUICK_REPEATS = 3
 """A call quicker than this is made once untimed and so many times timed in each round."""
@@ -81,16 +85,70 @@ class CudaStopwatch(Stopwatch):
             return max(LEAST_S, float(begin.elapsed_time(end)) * 1e-3 / repeats)
 
 
+class CpuShare:
+    """What part of the processor this thread got while it computed alone.
+
+    A call that opens a team of threads, or waits in a pool, sleeps for part of its time, which says nothing of how busy
+    the machine is; so only the calls of single-threaded strategies count, and where there are none a short spin.
+    """
+
+    def __init__(self, stopwatch: Stopwatch, single_threaded: Set[str]) -> None:
+        self.stopwatch = stopwatch
+        self._single_threaded = single_threaded
+        self._spent_s = [0.0, 0.0]
+        self._since_s = [0.0, 0.0]
+
+    def seconds(self, name: str, call: Call, repeats: int) -> float:
+        """Return seconds per call of a strategy, and count its share."""
+        if name not in self._single_threaded:
+            return self.stopwatch.seconds(call, repeats)
+        wall_s, thread_s = self.stopwatch.wall_s(), self.stopwatch.thread_s()
+        seconds = self.stopwatch.seconds(call, repeats)
+        self._add(self.stopwatch.wall_s() - wall_s, self.stopwatch.thread_s() - thread_s)
+        return seconds
+
+    def _add(self, wall_s: float, thread_s: float) -> None:
+        for spent in (self._spent_s, self._since_s):
+            spent[0] += wall_s
+            spent[1] += thread_s
+
+    def spin(self) -> None:
+        """Compute for a moment, where no strategy is single-threaded."""
+        if self._single_threaded:
+            return
+        wall_s, thread_s = self.stopwatch.wall_s(), self.stopwatch.thread_s()
+        for _ in range(SPINS):
+            pass
+        self._add(self.stopwatch.wall_s() - wall_s, self.stopwatch.thread_s() - thread_s)
+
+    def since(self) -> float:
+        """Return the share since this was last asked."""
+        wall_s, thread_s = self._since_s
+        self._since_s = [0.0, 0.0]
+        return self._share(wall_s, thread_s)
+
+    def overall(self) -> float:
+        """Return the share of the whole tuning."""
+        return self._share(*self._spent_s)
+
+    def _share(self, wall_s: float, thread_s: float) -> float:
+        return self.stopwatch.cpu_share(wall_s, thread_s) if wall_s > 0 else 1.0
+
+
+class CandidateError(Exception):
+    """A candidate raised in a race: its name, and what it raised."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(name)
+        self.name, self.error = name, error
+
+
 @dataclass
 class Race:
-    """What a race measured: seconds per call, one number a round, for each candidate.
-
-    ``estimated`` says that nothing was measured on the whole problem: the numbers are grown from a slice.
-    """
+    """What a race measured: seconds per call, one number a round, for each candidate; and each round's share."""
 
     rounds: dict[str, list[float]]
     complete: bool = False
-    estimated: bool = False
     cpu_shares: list[float] = field(default_factory=list)
 
     @property
@@ -109,7 +167,7 @@ def thirds(times: Sequence[float]) -> list[Sequence[float]]:
 def race(
     calls: Mapping[str, Call],
     estimates_s: Mapping[str, float],
-    stopwatch: Stopwatch,
+    share: CpuShare,
     *,
     deadline_s: float,
     most_rounds: int,
@@ -117,7 +175,11 @@ def race(
     """Time the calls against each other until one leads clearly, the rounds are done or time is up.
 
     ``estimates_s`` is about how long each call takes, so that none is begun that would not end in time.
+
+    Raises:
+        CandidateError: when a call raises.
     """
+    stopwatch = share.stopwatch
     result = Race({name: [] for name in calls})
     running = list(calls)
     repeats = {name: max(1, round(ROUND_PART_S / max(estimates_s[name], 1e-7))) for name in calls}
@@ -125,16 +187,19 @@ def race(
     repeats |= {name: max(QUICK_REPEATS, repeats[name]) for name in quick}
     leads, leader = 0, ""
     while result.count < most_rounds:
-        wall_s, thread_s = stopwatch.wall_s(), stopwatch.thread_s()
+        share.since()
+        share.spin()
         turn = result.count % len(running)
         for name in running[turn:] + running[:turn]:
-            if stopwatch.wall_s() + (repeats[name] + 1) * estimates_s[name] > deadline_s:
+            if stopwatch.wall_s() + (repeats[name] + (name in quick)) * estimates_s[name] > deadline_s:
                 return result
-            if name in quick:
-                calls[name]()  # a hot loop finds its data in the cache, and its helpers awake
-            result.rounds[name].append(stopwatch.seconds(calls[name], repeats[name]))
-        wall_s, thread_s = stopwatch.wall_s() - wall_s, stopwatch.thread_s() - thread_s
-        result.cpu_shares.append(stopwatch.cpu_share(wall_s, thread_s))
+            try:
+                if name in quick:
+                    calls[name]()  # a hot loop finds its data in the cache, and its helpers awake
+                result.rounds[name].append(share.seconds(name, calls[name], repeats[name]))
+            except FROM_TORCH_OR_KERNELS as error:
+                raise CandidateError(name, error) from error
+        result.cpu_shares.append(share.since())
         before, leader = leader, _clear_leader(result, running)
         leads = leads + 1 if leader and leader == before else int(bool(leader))
         if leads >= CLEAR_ROUNDS or len(running) == 1:

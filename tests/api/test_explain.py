@@ -12,6 +12,7 @@ from autoinv import errors
 from autoinv.api.explaining import Explanation, format_seconds
 from autoinv.errors import AutoinvWarning
 from autoinv.ops.inv import CALL
+from autoinv.problem import Problem
 from autoinv.store.decisions import from_entry
 
 
@@ -74,13 +75,17 @@ def test_explain_takes_the_tensor_that_inv_takes(operands):
         autoinv.explain(*operands)
 
 
+def raising(A, out=None):
+    raise RuntimeError("no such kernel")
+
+
 def test_explain_says_that_pytorch_answers_a_shape_after_its_strategy_raised(monkeypatch):
     A = torch.eye(3).repeat(5, 1, 1)
     autoinv.pin((5, 3, 3), "loop")
     loop = type(CALL.dispatcher.operation.strategy("loop"))
-    monkeypatch.setattr(loop, "bind", lambda self, problem: lambda A, out=None: 1 / 0)
+    monkeypatch.setattr(loop, "bind", lambda self, problem: raising)
     assert autoinv.explain(A).strategy == "loop"
-    with pytest.warns(AutoinvWarning, match="ZeroDivisionError"):
+    with pytest.warns(AutoinvWarning, match="loop of inv raised RuntimeError.*no such kernel"):
         autoinv.inv(A)
     explanation = autoinv.explain(A)
     assert (explanation.strategy, explanation.source) == ("batched", "reference")
@@ -142,3 +147,45 @@ def test_a_strategy_setting_counts_for_more_than_the_pin_of_an_expanded_batch():
     with autoinv.using(strategy="closed_form"):
         explained = autoinv.explain(A)
     assert (explained.strategy, explained.problem.shape) == ("closed_form", (1, 3, 3))
+
+
+def store_decision(**changes):
+    entry = {"strategy": "closed_form", "complete": True, "contended": False, "seconds": {"closed_form": 1e-5},
+             "rejected": {}, "rounds": 9, "tunings": 1, "created": "2026-11-30T10:00:00Z"}  # fmt: skip
+    key = f"inv/80x3x3/float64/cpu/threads={torch.get_num_threads()}/contiguous"
+    CALL.dispatcher.planner.file(Problem.parse(key)).put(from_entry(key, {**entry, **changes}), 5.0)
+
+
+def test_a_neighbours_times_are_marked_as_its_own():
+    store_decision()
+    explanation = autoinv.explain(torch.zeros(90, 3, 3, dtype=torch.float64))
+    assert explanation.source == "neighbour" and explanation.timed.shapes == ((80, 3, 3),)
+    assert "(timed on 80x3x3)" in str(explanation)
+    assert "(timed on" not in str(autoinv.explain(torch.zeros(80, 3, 3, dtype=torch.float64)))
+
+
+def test_where_nothing_is_known_explain_says_for_which_dtypes_and_threads_something_is():
+    store_decision()
+    assert "known for this shape: float64 with" in str(autoinv.explain(torch.zeros(80, 3, 3)))
+
+
+def test_why_a_strategy_does_not_support_the_problem_is_said():
+    rejected = autoinv.explain(torch.zeros(7, 70, 70)).rejected
+    assert rejected["closed_form"] == "does not support this problem: it takes matrices up to 4 x 4"
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"contended": True}, "timed while the processor was busy; a later process tunes it again"),
+        ({"complete": False}, "the budget ran out before all was timed; a later process tunes it again"),
+        ({"contended": True, "tunings": 3}, "after 3 tunings it stays"),
+    ],
+)
+def test_whether_a_later_process_tunes_it_again_is_said_as_it_is(monkeypatch, changes, note):
+    store_decision(**changes)
+    A = torch.zeros(80, 3, 3, dtype=torch.float64)
+    assert note in str(autoinv.explain(A))
+    if "again" in note:
+        monkeypatch.setattr("autoinv.store.decisions.DecisionsFile.can_be_saved", lambda _: False)
+        assert "it stays, as the file cannot be saved" in str(autoinv.explain(A))

@@ -6,6 +6,7 @@ import doctest
 import inspect
 import json
 import math
+import threading
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from autoinv.api import problem_of
 from autoinv.errors import AutoinvWarning
 from autoinv.ops.inv import CALL
 from autoinv.planning import planner
-from autoinv.problem import format_shape
+from autoinv.problem import DTYPES, format_shape
 
 PUBLIC = [name for name in autoinv.__all__ if inspect.isfunction(getattr(autoinv, name))]
 
@@ -92,16 +93,20 @@ def test_a_shape_is_a_tuple_of_whole_numbers_or_a_text(function, shapes):
 
 
 def test_warm_warns_which_shapes_it_could_not_tune_and_why():
-    planner._one_tuning.acquire()
+    held, release = threading.Event(), threading.Event()
+    thread = threading.Thread(target=planner._tuning.run, args=(lambda: held.set() or release.wait(10),))
+    thread.start()
+    held.wait(10)
     try:
         with pytest.warns(AutoinvWarning, match="12x3x3.*13x3x3.*another thread is tuning") as warned:
             assert autoinv.warm((12, 3, 3), (13, 3, 3), budget=0.01) == []
         with pytest.warns(AutoinvWarning, match="14x3x3"):
             assert autoinv.warm((14, 3, 3), budget=0.01) == []
     finally:
-        planner._one_tuning.release()
+        release.set()
+        thread.join()
     assert len(warned) == 1
-    with pytest.warns(AutoinvWarning, match="15x3x3.*the budget allows no timing"):
+    with pytest.warns(AutoinvWarning, match="15x3x3.*no time of the budget was left"):
         assert autoinv.warm((15, 3, 3), budget=0) == []
 
 
@@ -123,7 +128,7 @@ def test_warm_refuses_to_time_where_the_mode_forbids_it():
 def test_forgetting_one_shape_keeps_the_decisions_of_the_others():
     autoinv.warm((6, 3, 3), (90, 3, 3), budget=1.0)
     autoinv.forget((6, 3, 3))
-    assert autoinv.explain(torch.zeros(6, 3, 3)).source == "reference"
+    assert autoinv.explain(torch.zeros(6, 3, 3)).source == "default"
     assert autoinv.explain(torch.zeros(90, 3, 3)).source == "tuned"
     assert sum(CALL.dispatcher.planner._tunings.values()) == 1
 
@@ -144,7 +149,7 @@ def test_forget_removes_the_named_decisions_alone(private_cache_dir):
     (file,) = private_cache_dir.glob("decisions-v1-*.json")
     assert [key.split("/")[1] for key in json.loads(file.read_text())["decisions"]] == ["9x3x3"]
     assert autoinv.forget() == 1
-    assert autoinv.explain(torch.zeros(9, 3, 3)).source == "reference"
+    assert autoinv.explain(torch.zeros(9, 3, 3)).source == "default"
 
 
 def test_a_pin_needs_an_existing_strategy_that_supports_the_shape():
@@ -158,3 +163,14 @@ def test_a_pin_holds_in_the_next_process(private_cache_dir):
     autoinv.pin((4, 3, 3), "loop")
     stored = json.loads((private_cache_dir / "pins-v1.json").read_text())
     assert stored["pins"]["inv/4x3x3/float32/cpu"]["strategy"] == "loop"
+
+
+def test_a_pin_without_dtype_holds_for_every_dtype_that_the_strategy_supports():
+    autoinv.pin((80, 3, 3), "native")
+    sources = {d: autoinv.explain(torch.zeros(80, 3, 3, dtype=d)).source for d in DTYPES.values()}
+    assert [d for d, source in sources.items() if source == "pin"] == [torch.float32, torch.float64]
+    assert autoinv.unpin((80, 3, 3), dtype=torch.float64)
+    assert autoinv.explain(torch.zeros(80, 3, 3)).source == "pin"
+    assert autoinv.unpin((80, 3, 3))
+    assert not autoinv.unpin((80, 3, 3))
+    assert autoinv.explain(torch.zeros(80, 3, 3)).source != "pin"

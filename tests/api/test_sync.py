@@ -166,4 +166,4 @@ def test_forget_drops_the_agreement():
 def test_an_agreed_strategy_that_does_not_support_the_problem_is_not_used():
     own = problem(80, n=5, threads=torch.get_num_threads())
     agreement.adopt([decision(problem=own)], {})
-    assert autoinv.explain(torch.empty(80, 5, 5, dtype=torch.float64)).source == "reference"
+    assert autoinv.explain(torch.empty(80, 5, 5, dtype=torch.float64)).source == "default"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable
 
@@ -16,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import autoinv
 from autoinv.ops.table import OPERATIONS
+from autoinv.planning.dispatch import key_of
 
 FLOAT64, COMPLEX128 = torch.float64, torch.complex128
 
@@ -200,7 +202,7 @@ def compare(actual, expected):
         for one, other in zip(actual, expected, strict=True):
             compare(one, other)
     elif isinstance(expected, torch.Tensor):
-        torch.testing.assert_close(actual, expected, check_stride=False)
+        torch.testing.assert_close(actual, expected, check_stride=False, equal_nan=True)
     else:
         assert actual == expected
 
@@ -225,6 +227,96 @@ def test_each_operation_does_what_torch_does_in_each_state(op, state, is_known):
         assert type(actual) is type(expected)
     else:
         assert issubclass(actual, expected)
+
+
+def first(inverse, info):
+    """The inverse of what `inv_ex` returns."""
+    del info
+    return inverse
+
+
+PATCHED = {
+    "inv_ex": (lambda A: first(*autoinv.inv_ex(A)), lambda A: first(*torch.linalg.inv_ex(A))),
+    "torch.linalg.inv": (lambda A: torch.linalg.inv(A),) * 2,
+    "torch.linalg.inv_ex": (lambda A: first(*torch.linalg.inv_ex(A)),) * 2,
+    "torch.inverse": (lambda A: torch.inverse(A),) * 2,
+    "Tensor.inverse": (lambda A: A.inverse(),) * 2,
+}
+"""The other functions of `inv`: ours, which is called inside `patched`, and torch's own."""
+
+
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning", "ignore::UserWarning"
+)
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("name", PATCHED)
+def test_inv_ex_and_torchs_own_names_do_what_torch_does_in_each_state(name, state):
+    run, dtype = STATES[state]
+    ours, theirs = PATCHED[name]
+    autoinv.inv_ex(*OPERANDS["inv"](dtype))
+    kind, expected = outcome(run, theirs, OPERANDS["inv"](dtype))
+    torch._dynamo.reset()
+    with autoinv.patched():
+        actual_kind, actual = outcome(run, ours, OPERANDS["inv"](dtype))
+    assert actual_kind == kind, (expected, actual)
+    if kind == "values":
+        compare(actual, expected)
+        assert type(actual) is type(expected)
+    else:
+        assert issubclass(actual, expected)
+
+
+@pytest.mark.parametrize("way", ["a block", "a default device", "two blocks"])
+def test_a_device_context_takes_the_fast_path_and_any_other_mode_sees_torchs_call(way, private_cache_dir):
+    (A,) = OPERANDS["inv"](FLOAT64)
+    expected, out = torch.linalg.inv(A), torch.empty_like(A)
+    leaf = A.clone().requires_grad_()
+
+    def answers():
+        (gradient,) = torch.autograd.grad(autoinv.inv(leaf).sum(), leaf)
+        return autoinv.inv(A), autoinv.inv_ex(A).inverse, autoinv.inv(A, out=out), gradient
+
+    allocated = []
+
+    def run(A, out=None):  # what the mode would intercept, were it asked
+        allocated.append(torch.empty(1).device.type)
+        return torch.linalg.inv(A).contiguous() if out is None else out.copy_(torch.linalg.inv(A))
+
+    memo = OPERATIONS["inv"].dispatcher.memo
+    with contextlib.ExitStack() as blocks:
+        if way == "a default device":
+            blocks.callback(torch.set_default_device, None)
+            torch.set_default_device("meta")
+        for _ in range(way.count("block") + way.count("two")):
+            blocks.enter_context(torch.device("meta"))
+        with autoinv.using(strategy="native"):
+            *found, gradient = answers()
+            torch.testing.assert_close(found, [expected] * 3)
+            torch.testing.assert_close(gradient, torch.autograd.grad(autoinv.inv(leaf).sum(), leaf)[0])
+            assert memo
+        memo.clear()
+        memo[key_of(A)] = run
+        torch.testing.assert_close(answers()[:3], (expected,) * 3)
+        assert allocated and set(allocated) == {"cpu"}
+        with Bypassed():
+            answer = autoinv.inv(A)
+    assert answer.shape == ()  # the mode's 7
+    assert list(private_cache_dir.glob("decisions*")) == []
+
+
+def test_a_subclass_as_out_overrides_under_a_device_context_too():
+    class Refusing(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            return function.__name__
+
+    (A,) = OPERANDS["inv"](FLOAT64)
+    out, info = torch.empty_like(A).as_subclass(Refusing), torch.empty(5, dtype=torch.int32)
+    with torch.device("cpu"):
+        assert autoinv.inv(A, out=out) == "linalg_inv"
+        with autoinv.patched():
+            assert torch.linalg.inv(A, out=out) == "linalg_inv"
+            assert torch.linalg.inv_ex(A, out=(out, info)) == "linalg_inv_ex"
 
 
 @pytest.mark.parametrize("op", CALLS)

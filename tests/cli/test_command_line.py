@@ -16,7 +16,7 @@ NAMES = [command.name for command in COMMANDS]
 
 
 def test_the_commands_are_the_documented_ones():
-    first = ["warm", "show", "explain", "pin", "unpin", "forget"]
+    first = ["warm", "run", "show", "explain", "pin", "unpin", "forget"]
     assert [*first, "export", "import", "verify", "prune", "doctor"] == NAMES
 
 

@@ -56,6 +56,7 @@ def test_each_setting_is_shown_with_its_origin(capsys, monkeypatch, private_cach
         "budget": "0.25 (AUTOINV_BUDGET)",
         "cache_dir": f"{private_cache_dir} (AUTOINV_CACHE_DIR)",
         "log": "warning (default)",
+        "isa": "best (default)",
     }
     assert expected == found
 

@@ -8,15 +8,17 @@ from file_makers import decision, problem
 from terminal import cpu_file, run, store
 
 import autoinv
+from autoinv.problem import DTYPES
 from autoinv.store import pins
 
 
 def test_pin_holds_in_this_process_and_on_disk_until_unpin(capsys, private_cache_dir):
     A = torch.zeros(5, 3, 3)
     result = run(capsys, "pin", "5x3x3", "bmm")
-    assert (result.code, result.out) == (0, "inv/5x3x3/float32/cpu is pinned to bmm\n")
+    keys = [f"inv/5x3x3/{dtype}/cpu" for dtype in DTYPES]  # of every dtype, as none is given
+    assert (result.code, result.out) == (0, "".join(f"{key} is pinned to bmm\n" for key in keys))
     assert (autoinv.explain(A).source, autoinv.explain(A).strategy) == ("pin", "bmm")
-    assert pins.PinsFile(private_cache_dir).all() == {"inv/5x3x3/float32/cpu": "bmm"}
+    assert pins.PinsFile(private_cache_dir).all() == dict.fromkeys(sorted(keys), "bmm")
     assert "is no longer pinned" in run(capsys, "unpin", "5x3x3").out
     assert "was not pinned" in run(capsys, "unpin", "5x3x3").out
     assert pins.PinsFile(private_cache_dir).all() == {}
@@ -73,7 +75,7 @@ def test_at_a_terminal_the_user_is_asked(answer, code, left, capsys, monkeypatch
 def test_an_export_comes_back_byte_for_byte(capsys, tmp_path):
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     store(decision(80), decision(81, contended=True))
-    run(capsys, "pin", "80x3x3", "bmm")
+    run(capsys, "pin", "80x3x3", "bmm", "--dtype", "float64")
     written = run(capsys, "export", first).out
     assert f"2 decisions and 1 pin written to {first}\n" == written
     run(capsys, "forget", "--all", "--yes")
@@ -81,6 +83,13 @@ def test_an_export_comes_back_byte_for_byte(capsys, tmp_path):
     assert f"2 decisions and 1 pin taken from {first}\n" == run(capsys, "import", first).out
     run(capsys, "export", second)
     assert first.read_bytes() == second.read_bytes()
+
+
+def test_explain_without_dtype_shows_those_of_which_something_is_known(capsys):
+    store(decision(80, problem=problem(threads=torch.get_num_threads())))
+    shown = run(capsys, "explain", "80x3x3").out
+    assert "80x3x3 float64" in shown and "80x3x3 float32" not in shown
+    assert run(capsys, "explain", "70x4x4").out.count("inv of 70x4x4 float32") == 1
 
 
 def test_an_export_replaces_an_export_and_asks_before_replacing_another_file(capsys, tmp_path):

@@ -62,7 +62,7 @@ def test_show_json_is_exactly_the_documented_document(capsys):
 def test_show_json_merges_pins_into_decisions_and_lists_the_others(capsys):
     store(decision(80))
     run(capsys, "pin", "80x3x3", "bmm", "--dtype", "float64")
-    run(capsys, "pin", "4x2x2", "loop")
+    run(capsys, "pin", "4x2x2", "loop", "--dtype", "float32")
     merged, alone = json.loads(run(capsys, "show", "--json").out)["decisions"]
     assert (merged["shape"], merged["strategy"], merged["pinned"]) == ("80x3x3", "bmm", True)
     assert merged["seconds"] == {"closed_form": 2.4e-5, "batched": 2.3e-5, "loop": 1.3e-3}
@@ -78,7 +78,7 @@ def test_show_json_merges_pins_into_decisions_and_lists_the_others(capsys):
 
 
 def test_show_of_one_device_leaves_out_the_others(capsys):
-    run(capsys, "pin", "4x2x2", "loop")
+    run(capsys, "pin", "4x2x2", "loop", "--dtype", "float32")
     assert len(json.loads(run(capsys, "show", "--json", "--device", "cpu").out)["decisions"]) == 1
 
 
@@ -108,4 +108,4 @@ def test_explain_says_what_would_run_and_why_without_timing(capsys, monkeypatch)
     unknown = run(
         capsys, "explain", "80x3x3", "--dtype", "float32,float64", "--threads", 1, "--layout", "strided"
     )
-    assert unknown.out.count("1 thread, strided: batched (nothing is known of it yet)") == 2
+    assert unknown.out.count("1 thread, strided: native (the default, as nothing is known of it yet)") == 2

@@ -142,3 +142,26 @@ call()
 print(count() - before)
 """
     assert _run(code).stdout.split() == ["0", "2", "2"]
+
+
+def test_workers_flush_denormals_where_the_caller_does():
+    A = torch.tensor([[1e160, 1e12], [0, 1e160]], dtype=torch.float64).repeat(20_000, 1, 1)
+    corners = {}
+
+    def work() -> None:  # in a thread of its own, as the state is the thread's
+        for flushed in (True, False, True):
+            if not torch.set_flush_denormal(flushed):
+                return
+            X = torch.empty_like(A)
+            for _ in range(10):
+                assert call_inv(A, X, 4) == []
+                corners.setdefault(flushed, set()).update(X[:, 0, 1].view(torch.int64).unique().tolist())
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+    if not corners:
+        pytest.skip("this processor does not flush denormals")
+    assert corners[True] == {0} or corners[True] == {-(2**63)}  # zero, in all chunks
+    assert len(corners[False]) == 1
+    assert corners[False] != corners[True]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from autoinv.ops.inv import CALL
 from autoinv.ops.inv.operation import INV
 from autoinv.planning import dispatch
 from autoinv.strategy import Strategy
+from autoinv.tuning import tuner
 
 
 def randn(*shape, dtype=torch.float64):
@@ -27,6 +29,10 @@ def randn(*shape, dtype=torch.float64):
 def same(X, A):
     torch.testing.assert_close(X, torch.linalg.inv(A))
     assert X.is_contiguous()
+
+
+def remember(key):
+    CALL.dispatcher.remember(key, torch.linalg.inv, CALL.dispatcher.generation)
 
 
 def test_the_second_call_of_a_shape_plans_nothing(monkeypatch):
@@ -55,7 +61,7 @@ def test_cycling_through_slightly_more_shapes_than_the_memo_holds_mostly_hits(mo
         for b in range(240):
             if (b, "out") not in CALL.dispatcher.memo:
                 misses += turn > 2
-                CALL.dispatcher.remember((b, "out"), torch.linalg.inv)
+                remember((b, "out"))
             assert len(CALL.dispatcher.memo) <= 200
     assert misses < 7 * 240 / 2
 
@@ -66,14 +72,14 @@ def test_a_full_memo_leaves_the_random_numbers_of_the_program_alone(monkeypatch)
     expected = random.random()
     random.seed(3)
     for b in range(20):
-        CALL.dispatcher.remember((b,), torch.linalg.inv)
+        remember((b,))
     assert expected == random.random()
 
 
 def test_entries_beyond_the_memos_bound_are_removed_with_the_next_entry(monkeypatch):
     monkeypatch.setattr(dispatch, "MEMO_MOST", 50)
     CALL.dispatcher.memo.update({(b, "out"): torch.linalg.inv for b in range(90)})
-    CALL.dispatcher.remember((90,), torch.linalg.inv)
+    remember((90,))
     assert len(CALL.dispatcher.memo) == 50
     assert (90,) in CALL.dispatcher.memo
 
@@ -85,7 +91,7 @@ def test_threads_that_fill_the_memo_at_once_keep_it_bounded(monkeypatch):
     def fill(mine):
         try:
             for b in range(2000):
-                CALL.dispatcher.remember((mine, b), torch.linalg.inv)
+                remember((mine, b))
                 if b % 100 == 0:
                     CALL.dispatcher.forget()
         except Exception as error:
@@ -97,7 +103,7 @@ def test_threads_that_fill_the_memo_at_once_keep_it_bounded(monkeypatch):
     for thread in threads:
         thread.join()
     assert failures == []
-    CALL.dispatcher.remember((0,), torch.linalg.inv)
+    remember((0,))
     assert len(CALL.dispatcher.memo) <= 50
 
 
@@ -169,6 +175,101 @@ def test_a_strategy_that_raises_at_use_is_demoted_once_with_a_warning(monkeypatc
         for _ in range(3):
             same(autoinv.inv(A), A)
     assert (raising.raised, len(warned)) == (1, 1)
+
+
+def test_a_strategy_that_raised_is_out_in_every_later_process_too(monkeypatch, private_cache_dir):
+    code = """
+import dataclasses, sys, warnings, torch, autoinv
+from autoinv.ops.inv.operation import INV
+A = torch.randn(5, 3, 3, dtype=torch.float64)
+native = type(INV.strategy("native"))
+if sys.argv[1:] == ["broken"]:
+    autoinv.warm((5, 3, 3), dtype="float64", budget=1.0)
+    (file,) = autoinv.api.files()
+    (decision,) = file.all()
+    file.put(dataclasses.replace(decision, complete=True, contended=False, tunings=3), 5.0)
+    def broken(A, out=None):
+        raise RuntimeError("no such kernel")
+    native.bind = lambda self, problem: broken
+    INV.strategy(decision.strategy).__class__.bind = native.bind
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(3):
+        assert torch.allclose(autoinv.inv(A), torch.linalg.inv(A))
+e = autoinv.explain(A)
+print(len(caught), e.strategy, "no such kernel" in str(e))
+"""
+    first = run_python(code, "broken").split()
+    assert first == ["1", "batched", "True"]
+    assert run_python(code).split() == ["0", "batched", "True"]
+
+
+def test_each_strategy_that_raises_is_reported():
+    with (
+        autoinv.using(strategy="loop"),
+        pytest.MonkeyPatch.context() as patch,
+        pytest.warns(AutoinvWarning) as warned,
+    ):
+        for name in ("raising", "also_raising"):
+            raising = Raising()
+            raising.name = name
+            patch.setattr(CALL.dispatcher.operation.__class__, "strategy", lambda self, _, r=raising: r)
+            autoinv.settings.configure()
+            autoinv.inv(randn(5, 3, 3))
+    assert [str(w.message).split()[1] for w in warned] == ["raising", "also_raising"]
+
+
+def test_a_tensor_without_memory_of_its_own_demotes_no_strategy():
+    A = randn(5, 3, 3)
+    with autoinv.using(strategy="native"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same(autoinv.inv(A), A)
+        with pytest.raises(torch.linalg.LinAlgError):
+            autoinv.inv(torch._efficientzerotensor(5, 3, 3, dtype=torch.float64))
+        assert autoinv.explain(A).strategy == "native"
+
+
+def test_what_the_default_answered_is_tuned_once_its_calls_took_long_enough(monkeypatch):
+    def no_memory(*args, **kwargs):
+        raise tuner.NothingTimedError("memory ran out while tuning")
+
+    A, tune = randn(5, 3, 3), tuner.tune
+    monkeypatch.setattr(tuner, "tune", no_memory)
+    same(autoinv.inv(A), A)
+    monkeypatch.setattr(tuner, "tune", tune)
+    assert autoinv.explain(A).source == "default"
+    assert "memory ran out" in autoinv.explain(A).why
+    (untimed,) = CALL.dispatcher.planner._untimed.values()
+    for _ in range(20):
+        same(autoinv.inv(A), A)
+    assert 0 < untimed.calls_s < 0.1
+    assert autoinv.explain(A).source == "default"
+    untimed.calls_s += 100.0  # seconds
+    for _ in range(2):
+        same(autoinv.inv(A), A)
+    assert autoinv.explain(A).source == "tuned"
+
+
+def test_a_plan_made_while_a_pin_is_set_is_not_remembered():
+    A = randn(5, 3, 3)
+    for operation in (autoinv.inv, lambda A: autoinv.inv(A, out=torch.empty_like(A))):
+        autoinv.forget()
+        remember, pinned = CALL.dispatcher.remember, []
+
+        def late(key, run, generation, remember=remember, pinned=pinned):
+            if not pinned:
+                pinned.append(key)
+                autoinv.pin((5, 3, 3), "loop", dtype="float64")
+            remember(key, run, generation)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(CALL.dispatcher, "remember", late)
+            operation(A)
+        assert pinned
+        assert not CALL.dispatcher.memo
+        operation(A)
+        assert autoinv.explain(A).strategy == "loop"
+        autoinv.unpin((5, 3, 3), dtype="float64")
 
 
 def test_a_failure_while_planning_gives_the_right_answer_and_one_warning(monkeypatch):
@@ -252,9 +353,11 @@ print(len(tunings), e.source, e.strategy)
     assert second == ["0", "file", first[2]]
 
 
-def run_python(code, **variables):
+def run_python(code, *arguments, **variables):
     env = {**os.environ, **variables}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=env)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120, env=env
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -268,10 +371,9 @@ A = torch.randn(20, 3, 3)
 autoinv.inv(A)
 held = threading.Event()
 def hold():
-    with planner._one_tuning:
-        held.set()
-        time.sleep(20)
-threading.Thread(target=hold, daemon=True).start()
+    held.set()
+    time.sleep(20)
+threading.Thread(target=planner._tuning.run, args=(hold,), daemon=True).start()
 held.wait()
 pid = os.fork()
 if pid == 0:
@@ -346,15 +448,14 @@ def test_a_failure_half_way_in_place_is_raised_and_not_answered(monkeypatch):
 
 
 def test_out_of_memory_is_answered_by_torch_and_the_strategy_stays_in_use(monkeypatch):
-    monkeypatch.setattr(
-        CALL.dispatcher.operation.__class__,
-        "strategy",
-        lambda self, name: FailsHalfWay(MemoryError("for now")),
-    )
     A = randn(4, 3, 3)
-    with autoinv.using(strategy="loop"):
+    with monkeypatch.context() as failing, autoinv.using(strategy="loop"):
+        failing.setattr(
+            CALL.dispatcher.operation.__class__,
+            "strategy",
+            lambda self, name: FailsHalfWay(MemoryError("for now")),
+        )
         same(autoinv.inv(A), A)
-    monkeypatch.undo()
     with autoinv.using(strategy="loop"):
         same(autoinv.inv(A), A)
         assert autoinv.explain(A).strategy == "loop"

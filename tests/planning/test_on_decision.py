@@ -14,9 +14,10 @@ from terminal import cpu_file, quick  # noqa: F401 - quick is a fixture
 
 import autoinv
 from autoinv import settings
+from autoinv.ops.inv import CALL
 from autoinv.ops.table import OPERATIONS
-from autoinv.planning import planner
 from autoinv.planning.events import DecisionEvent, on_decision, wanted
+from autoinv.tuning import tuner
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -64,7 +65,7 @@ def test_a_remembered_decision_is_a_hit(events):
     assert events[0].seconds == events[1].seconds
 
 
-def test_a_neighbour_a_pin_and_the_reference_are_hits_with_their_source(events):
+def test_a_neighbour_a_pin_and_the_default_are_hits_with_their_source(events):
     autoinv.inv(batch(5))
     autoinv.inv(batch(6))
     autoinv.pin((7, 3, 3), "loop")
@@ -72,7 +73,7 @@ def test_a_neighbour_a_pin_and_the_reference_are_hits_with_their_source(events):
     with autoinv.using(mode="cached"):
         autoinv.inv(torch.eye(4).repeat(5, 1, 1))
     reported = [(event.source, event.tuned) for event in events]
-    assert reported == [("tuned", True), ("neighbour", False), ("pin", False), ("reference", False)]
+    assert reported == [("tuned", True), ("neighbour", False), ("pin", False), ("default", False)]
     assert (events[2].strategy, events[2].seconds) == ("loop", {})
 
 
@@ -88,12 +89,43 @@ def test_a_decision_that_serves_until_it_is_tuned_again_is_reported_once(events)
     old = file.get(problem)
     autoinv.forget()
     file.put(replace(old, contended=True), 5.0)
-    with planner._one_tuning:  # another thread is tuning, so nothing new is decided
+    for _ in range(4):
+        autoinv.inv(batch())
+    assert [event.tuned for event in events] == [True, False, True]
+
+
+def test_a_default_is_reported_once_and_then_what_was_tuned(events, monkeypatch):
+    with monkeypatch.context() as vain:
+        vain.setattr(tuner, "tune", no_memory)
         for _ in range(4):
             autoinv.inv(batch())
-    assert [event.tuned for event in events] == [True, False]
+        assert len(CALL.dispatcher.memo) == 1
+        untimed = next(iter(CALL.dispatcher.planner._untimed.values()))
+        CALL.dispatcher.memo.clear()  # as if another try were due
+        autoinv.inv(batch())
+    assert [(event.source, event.tuned) for event in events] == [("default", False)]
+    untimed.calls_s = 1e3
     autoinv.inv(batch())
-    assert [event.tuned for event in events] == [True, False, True]
+    autoinv.inv(batch())
+    assert [(event.source, event.tuned) for event in events] == [("default", False), ("tuned", True)]
+
+
+def no_memory(*args, **kwargs):
+    raise tuner.NothingTimedError("memory ran out while tuning")
+
+
+def test_a_callback_may_call_the_very_same_problem():
+    calls = []
+
+    def callback(event):
+        calls.append(event)
+        assert len(calls) < 5
+        autoinv.inv(batch())
+
+    unsubscribe = on_decision(callback)
+    autoinv.inv(batch())
+    unsubscribe()
+    assert len(calls) == 1
 
 
 def test_nothing_is_reported_after_unsubscribing(events):

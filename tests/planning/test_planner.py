@@ -1,9 +1,10 @@
-"""What runs for a problem: pin, remembered, neighbour, tuned, reference - in this order."""
+"""What runs for a problem: pin, remembered, neighbour, tuned, default - in this order."""
 
 from __future__ import annotations
 
 import dataclasses
 import threading
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -14,8 +15,11 @@ from autoinv import settings
 from autoinv.errors import AutoinvWarning
 from autoinv.ops.inv.operation import INV
 from autoinv.planning import planner as planner_module
+from autoinv.planning import untimed
 from autoinv.planning.planner import Planner
 from autoinv.problem import Problem
+from autoinv.store.decisions import DecisionsFile
+from autoinv.tuning import tuner
 from autoinv.tuning.operands import dense_stride
 
 
@@ -30,7 +34,7 @@ def watch(monkeypatch):
 def planner(watch):
     """A planner whose native strategy is much the fastest, and whose calls are counted."""
     strategies = [FakeStrategy("batched", watch, 20e-6), FakeStrategy("native", watch, 3e-6)]
-    return Planner(fake_operation(strategies, INV))
+    return Planner(fake_operation(strategies, INV, defaults=("native",)))
 
 
 def problem(*shape, threads=2, dtype=torch.float64, layout="contiguous"):
@@ -38,7 +42,7 @@ def problem(*shape, threads=2, dtype=torch.float64, layout="contiguous"):
 
 
 def planned(planner, watch, p):
-    return planner.plan(p, [dense_stride(s, p.layout) for s in p.shapes], watch.wall_s())
+    return planner.plan(p, [dense_stride(s, p.layout) for s in p.shapes])
 
 
 def spent(planner):
@@ -117,12 +121,14 @@ def test_a_thousand_batch_sizes_cost_about_two_tunings_for_each_power_of_two(pla
     assert sources.count("tuned") == 10
 
 
-def test_on_a_busy_machine_a_thousand_batch_sizes_still_cost_two_tunings_for_each_power_of_two(
-    planner, watch
+@pytest.mark.parametrize(("multithreaded", "tunings"), [(False, 10), (True, 19)])
+def test_on_a_busy_machine_a_thousand_batch_sizes_cost_at_most_two_tunings_for_each_power_of_two(
+    planner, watch, multithreaded, tunings
 ):
     watch.given_cpu_share = 0.5
+    planner.operation.strategy("native")._multithreaded = multithreaded
     sources = [planned(planner, watch, problem(b, 3, 3)).source for b in range(1, 1001)]
-    assert sources.count("tuned") == 19  # one for the batch of 1, two for every other power of two
+    assert sources.count("tuned") == tunings  # of the batch of 1 there is but one
 
 
 def test_a_contended_decision_serves_at_once_and_is_tuned_again_once_in_a_later_process(planner, watch):
@@ -152,7 +158,7 @@ def test_a_machine_that_is_always_busy_is_tuned_three_times_in_all(planner, watc
 def test_cached_mode_never_times(planner, watch):
     with settings.using(mode="cached"):
         plan = planned(planner, watch, problem(80, 3, 3))
-    assert (plan.source, plan.strategy.name, plan.final) == ("reference", "batched", True)
+    assert (plan.source, plan.strategy.name, plan.final) == ("default", "native", True)
     assert spent(planner) == 0
 
 
@@ -172,30 +178,74 @@ def test_off_is_always_the_reference_whatever_is_pinned_or_remembered(planner, w
         assert planned(planner, watch, problem(80, 3, 3)).source == "reference"
 
 
-def test_a_budget_of_zero_answers_by_the_reference(planner, watch):
+def test_a_budget_of_zero_is_answered_by_the_default(planner, watch):
     with settings.using(budget=0):
         plan = planned(planner, watch, problem(80, 3, 3))
-    assert (plan.source, plan.strategy.name, spent(planner)) == ("reference", "batched", 0)
+    assert (plan.source, plan.strategy.name, spent(planner)) == ("default", "native", 0)
+    assert "a budget of 0" in plan.why
 
 
-def test_while_one_thread_tunes_another_is_answered_by_the_reference_and_asks_again(planner, watch):
+def test_the_default_is_the_reference_where_the_kernel_does_not_support_the_problem(planner, watch):
+    planner.operation.strategy("native")._supported = False
+    with settings.using(budget=0):
+        assert planned(planner, watch, problem(80, 3, 3)).strategy.name == "batched"
+
+
+@contextmanager
+def another_thread_tuning():
     held, release = threading.Event(), threading.Event()
 
     def hold():
-        with planner_module._one_tuning:
-            held.set()
-            release.wait(10)
+        held.set()
+        release.wait(10)
 
-    thread = threading.Thread(target=hold)
+    thread = threading.Thread(target=planner_module._tuning.run, args=(hold,))
     thread.start()
     held.wait(10)
     try:
-        plan = planned(planner, watch, problem(80, 3, 3))
+        yield release
     finally:
         release.set()
         thread.join()
-    assert (plan.source, plan.final) == ("reference", False)
-    assert planned(planner, watch, problem(80, 3, 3)).source == "tuned"
+
+
+def test_while_one_thread_tunes_another_is_answered_by_the_default_and_tries_again_later(planner, watch):
+    p = problem(80, 3, 3)
+    with another_thread_tuning():
+        plan = planned(planner, watch, p)
+    assert (plan.source, plan.strategy.name, plan.final) == ("default", "native", False)
+    assert "another thread is tuning" in planner.known(p).why
+    assert planned(planner, watch, p).source == "default"  # its calls have taken no time yet
+    plan.untimed.calls_s = 0.999 * untimed.LEAST_TRY_S / untimed.PART_OF_CALLS
+    assert planned(planner, watch, p).source == "default"
+    plan.untimed.calls_s = plan.untimed.due_s(settings.current().budget)
+    assert planned(planner, watch, p).source == "tuned"
+
+
+def test_a_tuning_that_timed_nothing_is_tried_again_within_a_hundredth_of_the_calls_time(
+    planner, watch, monkeypatch
+):
+    tries_s = []
+
+    def vain(operation, problem, strides, budget_s, stopwatch, again=None):
+        tries_s.append(budget_s)
+        stopwatch.advance(1.1 * budget_s)
+        raise tuner.NothingTimedError("memory ran out while tuning")
+
+    p = problem(80, 3, 3)
+    with monkeypatch.context() as no_memory:
+        no_memory.setattr(tuner, "tune", vain)
+        plan = planned(planner, watch, p)
+        assert (plan.source, plan.final) == ("default", False)
+        assert "memory ran out" in plan.why
+        first = plan.untimed.tries_s
+        for _ in range(5000):
+            plan.untimed.calls_s += 0.1
+            planned(planner, watch, p)
+    assert 3 <= len(tries_s) <= 40
+    assert plan.untimed.tries_s <= first + 0.011 * plan.untimed.calls_s
+    plan.untimed.calls_s *= 3
+    assert planned(planner, watch, p).source == "tuned"
 
 
 def test_an_interrupt_while_tuning_releases_the_lock(planner, watch):
@@ -214,7 +264,7 @@ def test_a_pin_of_an_unknown_strategy_is_ignored_with_a_warning(planner, watch, 
 
 
 def test_explaining_times_nothing_and_changes_nothing(planner, watch):
-    assert planner.known(problem(80, 3, 3)).source == "reference"
+    assert planner.known(problem(80, 3, 3)).source == "default"
     assert spent(planner) == 0
     planned(planner, watch, problem(80, 3, 3))
     before = spent(planner)
@@ -224,8 +274,47 @@ def test_explaining_times_nothing_and_changes_nothing(planner, watch):
 
 
 def test_warming_waits_for_another_threads_tuning_within_its_budget(planner, watch):
-    planner_module._one_tuning.acquire()
-    threading.Timer(0.2, planner_module._one_tuning.release).start()
     p = problem(80, 3, 3)
-    plan = planner.warm(p, [dense_stride(s, p.layout) for s in p.shapes], watch.wall_s(), budget_s=10.0)
-    assert plan.decision.strategy == "native"
+    strides = [dense_stride(s, p.layout) for s in p.shapes]
+    with another_thread_tuning() as release:
+        plan = planner.warm(p, strides, budget_s=0.01)
+        assert (plan.decision, plan.why) == (None, "another thread is tuning")
+        threading.Timer(0.2, release.set).start()
+        assert planner.warm(p, strides, budget_s=10.0).decision.strategy == "native"
+
+
+def test_a_contended_decision_that_cannot_be_saved_is_not_tuned_again(planner, watch, monkeypatch):
+    watch.given_cpu_share = 0.5
+    planned(planner, watch, problem(80, 3, 3))
+    monkeypatch.setattr(DecisionsFile, "can_be_saved", lambda self: False)
+    later = another_process(planner)
+    for _ in range(3):
+        plan = planned(later, watch, problem(80, 3, 3))
+        assert (plan.source, plan.final) == ("file", True)
+
+
+def test_a_contended_decision_for_a_single_threaded_strategy_serves_its_neighbours(planner, watch):
+    watch.given_cpu_share = 0.5
+    planned(planner, watch, problem(80, 3, 3))
+    assert planned(planner, watch, problem(81, 3, 3)).source == "neighbour"
+    planner.operation.strategy("native")._multithreaded = True
+    assert planned(another_process(planner), watch, problem(82, 3, 3)).source == "tuned"
+
+
+def test_a_shape_that_was_forgotten_is_tuned_although_it_has_a_neighbour(planner, watch):
+    planned(planner, watch, problem(100, 3, 3))
+    p = problem(101, 3, 3)
+    assert planned(planner, watch, p).source == "neighbour"
+    planner.forget(lambda q: q.shapes == p.shapes, p.shapes)
+    assert planned(planner, watch, p).source == "tuned"
+    assert planned(planner, watch, problem(102, 3, 3)).source == "neighbour"
+
+
+def test_a_strategy_that_raised_in_a_call_is_written_into_the_decision(planner, watch):
+    p = problem(80, 3, 3)
+    planned(planner, watch, p)
+    planner.failed(p, planner.operation.strategy("native"), "raised RuntimeError: no such kernel")
+    plan = planned(another_process(planner), watch, p)
+    assert (plan.strategy.name, plan.source) == ("batched", "file")
+    assert plan.decision.rejected["native"] == "raised RuntimeError: no such kernel"
+    assert "native" not in plan.decision.seconds

@@ -117,7 +117,7 @@ def test_a_newer_schema_is_neither_read_nor_written(tmp_path):
     assert look_then_save(tmp_path) == [
         f"autoinv: {path} is not used, and left alone: "
         "a newer autoinv wrote it (schema 2, this one knows 1). "
-        "Remove it, or set AUTOINV_CACHE_DIR to another folder; decisions last for this process."
+        "Set AUTOINV_CACHE_DIR to another folder, or remove it; decisions last for this process."
     ]
     assert path.read_bytes() == before
 

@@ -46,7 +46,7 @@ def test_without_the_lock_and_with_the_interleaving_forced_the_same_test_fails(t
         replace(path, data)
 
     monkeypatch.setattr(disk, "replace", replaces_when_all_have_read)
-    monkeypatch.setattr(locking, "_acquire", lambda _path, _wait_s: (locking.Lock.HELD, None))
+    monkeypatch.setattr(locking, "_acquire", lambda _path, _wait_s, _made: locking.Lock.HELD)
     assert len(save_from_all(tmp_path)) < PROCESSES * EACH
 
 

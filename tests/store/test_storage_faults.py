@@ -220,6 +220,6 @@ def test_a_failed_save_is_reported_once_with_the_cause_and_the_remedy(tmp_path):
         file.put(decision(2), 1.0)
     assert [str(warning.message) for warning in caught] == [
         f"autoinv: {file.path} could not be saved (No space left on device). "
-        "Set AUTOINV_CACHE_DIR to a folder that can be written; decisions last for this process."
+        "Set AUTOINV_CACHE_DIR to another folder, one that can be written; decisions last for this process."
     ]
     assert file.unsaved == 2

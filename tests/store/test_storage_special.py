@@ -62,7 +62,7 @@ def huge_sparse_file(path: Path) -> None:
         stream.truncate(8 << 30)
 
 
-SPECIAL = [fifo, folder, unix_socket, link_to_device, link_to_nothing, huge_sparse_file]
+SPECIAL = [fifo, folder, unix_socket, link_to_device, huge_sparse_file]
 
 
 def look_and_save(place: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_special_file_in_the_files_place_is_ignored_and_untouched(tmp_path, ma
     assert not (tmp_path / "missing").exists()
 
 
-@pytest.mark.parametrize("make", SPECIAL)
+@pytest.mark.parametrize("make", [*SPECIAL, link_to_nothing])
 def test_a_special_file_in_the_locks_place_is_untouched_and_saving_works_without(tmp_path, make):
     if make is huge_sparse_file:
         pytest.skip("a lock is a regular file, of any size")
@@ -119,6 +119,61 @@ def test_a_link_to_a_precious_file_leaves_it_as_it_is(tmp_path, make, suffix):
     file.put(decision(), 0.2)
     assert precious.read_text() == "thesis"
     assert file.get(problem()) == decision()
+
+
+def linked(tmp_path: Path) -> tuple[Path, Path]:
+    """Return the place of a file, a link as a mounted configuration has it, and the good file that it leads to."""
+    made = open_file(tmp_path / "..2026")
+    made.put(decision(), 1.0)
+    assert made.path is not None
+    (tmp_path / "..data").symlink_to("..2026")
+    path = tmp_path / made.path.name
+    path.symlink_to(Path("..data", made.path.name))
+    return path, made.path
+
+
+def test_a_file_is_read_through_a_link_also_when_a_link_on_the_way_changes(tmp_path):
+    _, target = linked(tmp_path)
+    reader = open_file(tmp_path)
+    assert reader.get(problem()) == decision()
+    open_file(tmp_path / "..2027").put(decision(81), 1.0)
+    (tmp_path / "..data").unlink()
+    (tmp_path / "..data").symlink_to("..2027")
+    assert [found.problem.batch for found in reader.all()] == [81]
+    assert batches(target.parent) == [80]
+
+
+def test_saving_replaces_the_link_and_leaves_its_target(tmp_path):
+    path, target = linked(tmp_path)
+    before = target.read_bytes()
+    assert open_file(tmp_path).put(decision(81), 1.0)
+    assert batches(tmp_path) == [80, 81]
+    assert not path.is_symlink() and stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert target.read_bytes() == before
+
+
+def test_quarantine_moves_the_link_and_leaves_its_target(tmp_path):
+    path, target = linked(tmp_path)
+    target.write_text("{")
+    assert open_file(tmp_path).put(decision(81), 1.0)
+    assert path.with_name(path.name + ".corrupt").is_symlink() and target.read_text() == "{"
+    assert batches(tmp_path) == [81]
+
+
+def test_a_link_to_nothing_is_no_file_and_is_replaced(tmp_path):
+    path = open_file(tmp_path).path
+    assert path is not None
+    link_to_nothing(path)
+    assert open_file(tmp_path).get(problem()) is None
+    assert open_file(tmp_path).put(decision(), 1.0)
+    assert batches(tmp_path) == [80] and not (tmp_path / "missing").exists()
+
+
+def test_the_target_of_a_link_is_judged_by_its_mode(tmp_path):
+    path, target = linked(tmp_path)
+    target.chmod(0o666)
+    look_and_save(tmp_path)
+    assert path.is_symlink()
 
 
 def test_a_linked_folder_is_a_folder(tmp_path):

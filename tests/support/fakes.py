@@ -82,9 +82,12 @@ class FakeStrategy(Strategy):
         return run
 
 
-def fake_operation(strategies: list[Strategy], template: Operation) -> Operation:
+def fake_operation(
+    strategies: list[Strategy], template: Operation, defaults: tuple[str, ...] = ()
+) -> Operation:
     """The operation ``template`` with these strategies, the first being the reference."""
     operation = copy.copy(template)
+    operation.defaults = defaults
     operation.table = tuple(strategies)
     operation.references = (strategies[0].name,)
     return operation

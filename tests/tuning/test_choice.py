@@ -6,7 +6,7 @@ import random
 
 from fakes import rounds_of
 
-from autoinv.tuning.choice import choose, clearly_faster, holds
+from autoinv.tuning.choice import choose, clearly_faster, holds, rule
 
 ALL = frozenset({"batched", "native", "flat", "bmm"})
 
@@ -34,7 +34,7 @@ def test_of_two_identical_candidates_the_reference_is_chosen_twenty_times_of_twe
 
 
 def test_a_single_threaded_strategy_is_preferred_within_one_and_a_half_times_of_the_best():
-    rounds = rounds_of({"batched": 1.0, "native": 1.4, "bmm": 1.45})
+    rounds = rounds_of({"batched": 1e-3, "native": 1.4e-3, "bmm": 1.45e-3})
     assert choose(rounds, "batched", frozenset({"native", "bmm"}))[0] == "native"
 
 
@@ -48,16 +48,40 @@ def test_a_multithreaded_reference_does_not_keep_its_place_against_a_single_thre
     assert choose(rounds, "batched", frozenset({"native"}))[0] == "native"
 
 
-def test_the_mean_of_a_multithreaded_strategy_counts_on_a_contended_machine_and_its_median_otherwise():
+def test_the_mean_of_a_multithreaded_strategy_counts_but_for_its_worst_round_in_eight():
     rounds = {"batched": [2.0] * 9, "flat": [1.0, 1.0, 19.0] * 3}
-    assert choose(rounds, "batched", frozenset(), cpu_share=1.0)[0] == "flat"
-    assert choose(rounds, "batched", frozenset(), cpu_share=0.5)[0] == "batched"
+    assert choose(rounds, "batched", frozenset())[0] == "batched"
+    rounds = {"batched": [2.0] * 9, "flat": [1.0] * 8 + [19.0]}
+    assert choose(rounds, "batched", frozenset())[1]["flat"] == 1.0
 
 
 def test_one_descheduling_does_not_count_against_a_single_threaded_strategy():
     rounds = {"batched": [13e-6] * 9, "native": [2e-6] * 8 + [8e-3]}
-    chosen, seconds = choose(rounds, "batched", ALL, cpu_share=0.5)
-    assert (chosen, seconds["native"]) == ("native", 4e-6)
+    chosen, seconds = choose(rounds, "batched", ALL)
+    assert (chosen, seconds["native"]) == ("native", 2e-6)
+
+
+def test_a_single_threaded_strategy_is_not_preferred_where_it_loses_more_than_a_schedulers_slice():
+    alone = frozenset({"native"})
+    near = rounds_of({"batched": 9e-2, "native": 1.1e-3, "native_parallel": 1e-3})
+    assert choose(near, "batched", alone)[0] == "native"
+    assert choose(near, "batched", alone, growth=30.0)[0] == "native_parallel"
+
+
+def test_the_rule_that_chose_is_told_by_the_seconds():
+    alone = frozenset({"native", "bmm"})
+    assert rule("native", {"native": 1.0, "batched": 2.0}, "batched", alone) == "the fastest"
+    assert rule("native", {"native": 1.2, "batched": 1.0}, "batched", alone).startswith(
+        "within 1.5 times of batched"
+    )
+    assert rule("batched", {"batched": 1.0, "flat": 0.98}, "batched", alone).startswith(
+        "PyTorch's own call stays"
+    )
+    assert rule("bmm", {"bmm": 1.02, "native": 1.0}, "batched", alone).startswith("an earlier choice")
+    assert rule("native", {"native": 1.0, "flat": 0.5}, "native", alone).startswith(
+        "PyTorch's own call stays"
+    )
+    assert rule("native", {}, "batched", alone) is None
 
 
 def test_a_lead_in_a_single_round_is_decided_by_that_round():

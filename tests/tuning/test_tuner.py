@@ -9,7 +9,7 @@ from fakes import FakeStopwatch, FakeStrategy, fake_operation
 from autoinv.ops.inv.operation import INV
 from autoinv.problem import Problem
 from autoinv.tuning.operands import dense_stride
-from autoinv.tuning.tuner import tune
+from autoinv.tuning.tuner import NothingTimedError, tune
 
 PROBLEM = Problem("inv", ((10, 8, 3, 3),), torch.float64, "cpu", 2)
 
@@ -67,6 +67,18 @@ def test_a_clear_lead_in_three_uncontended_rounds_ends_the_tuning(watch):
     assert watch.now_s - 100.0 < 0.003
 
 
+def test_a_strategy_that_cannot_be_bound_is_rejected_and_the_others_are_timed(watch, monkeypatch):
+    strategies = [FakeStrategy("batched", watch, 20e-6), FakeStrategy("native", watch, 3e-6)]
+    strategies.append(FakeStrategy("vmap", watch, 1e-6))
+
+    def bind(problem):
+        raise RuntimeError("no such module")
+
+    monkeypatch.setattr(strategies[2], "bind", bind)
+    decision = tuned(strategies, watch)
+    assert (decision.strategy, decision.rejected["vmap"]) == ("native", "raised RuntimeError: no such module")
+
+
 def test_near_equals_are_timed_in_many_rounds(watch):
     decision = tuned([FakeStrategy("batched", watch, 20e-6), FakeStrategy("flat", watch, 18e-6)], watch)
     assert decision.rounds >= 20
@@ -101,7 +113,7 @@ def test_a_loop_over_a_hundred_thousand_matrices_is_screened_out_on_a_slice(watc
 
 @pytest.mark.parametrize("budget_s", [0.0, 0.001, 0.02, 0.1, 1.0])
 @pytest.mark.parametrize("shape", [(64, 3, 3), (100_000, 3, 3), (200, 120, 120)])
-def test_the_budget_is_exceeded_by_at_most_one_call(watch, budget_s, shape):
+def test_the_budget_is_exceeded_by_at_most_the_two_calls_that_are_always_made(watch, budget_s, shape):
     strategies = [
         FakeStrategy("batched", watch, 3e-4, each_matrix=True),
         FakeStrategy("loop", watch, 4e-4, each_matrix=True),
@@ -109,9 +121,12 @@ def test_the_budget_is_exceeded_by_at_most_one_call(watch, budget_s, shape):
     ]
     problem = Problem("inv", (shape,), torch.float64, "cpu", 1)
     began_s = watch.now_s
-    decision = tuned(strategies, watch, budget_s, problem)
-    assert watch.now_s - began_s <= budget_s + max(watch.calls_s)
-    assert decision is None or decision.strategy in {"batched", "loop", "flat"}
+    if budget_s == 0.0:
+        with pytest.raises(NothingTimedError, match="too short"):
+            tuned(strategies, watch, budget_s, problem)
+    else:
+        assert tuned(strategies, watch, budget_s, problem).strategy in {"batched", "loop", "flat"}
+    assert watch.now_s - began_s <= budget_s + 2 * max(watch.calls_s)
 
 
 def test_first_calls_on_the_whole_problem_stop_with_the_budget(watch):
@@ -129,6 +144,22 @@ def test_candidates_that_the_budget_left_untimed_have_a_reason_and_the_decision_
     assert not decision.complete
     assert set(decision.seconds) | set(decision.rejected) == {f"s{i}" for i in range(12)}
     assert "not timed, the budget ran out" in decision.rejected.values()
+
+
+@pytest.mark.parametrize("costs", [(30e-6, 9e-6, 7e-6), (30e-6, 11e-6, 7e-6), (10e-6, 9.7e-6, 40e-6)])
+def test_the_same_is_chosen_just_above_and_just_below_the_share_that_marks_a_decision(costs):
+    chosen, marks = set(), []
+    for share in (0.91, 0.89):
+        watch = FakeStopwatch(cpu_share=share)
+        names = ("batched", "native", "native_parallel")
+        strategies = [
+            FakeStrategy(name, watch, cost, multithreaded=name == "native_parallel", noise=0.05)
+            for name, cost in zip(names, costs, strict=True)
+        ]
+        decision = tuned(strategies, watch)
+        chosen.add(decision.strategy)
+        marks.append(decision.contended)
+    assert (len(chosen), marks) == (1, [False, True])
 
 
 def test_a_small_cpu_share_marks_the_decision_contended():

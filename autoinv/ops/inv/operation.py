@@ -23,6 +23,7 @@ class Inverse(Operation):
     takes_what = "batches of square matrices, such as 10x8x3x3"
     table = TABLE
     references = ("batched", "loop")
+    defaults = ("native",)
     rules = InverseRules()
     torch_call = staticmethod(torch_linalg_inv)
 

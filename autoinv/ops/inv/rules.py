@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from autoinv import native
+from autoinv.calls.state import is_overridden
 from autoinv.operation import Operands, Rules
 
 FUSED_MOST_N = 64
@@ -59,7 +60,7 @@ def backward_of_inverse(X: Tensor, G: Tensor) -> Tensor:
         or peek_interpreter_stack() is not None
         or forward_ad._current_level >= 0
         or _len_torch_dispatch_stack()
-        or _len_torch_function_stack()
+        or (_len_torch_function_stack() and is_overridden())
         or type(G) is not Tensor
         or type(X) is not Tensor
     ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -14,7 +14,8 @@ from autoinv.ops.inv import inv
 from autoinv.ops.inv.ex import inv_ex
 from autoinv.strategy import LinAlgError
 
-SINGULAR = ("nan", "pinv", "raise")
+Singular = Literal["nan", "pinv", "raise"]
+SINGULAR = get_args(Singular)
 
 _WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
@@ -31,7 +32,7 @@ pytree._register_namedtuple(
 )  # so that torch.export can save it
 
 
-def safe_inv(A: Tensor, *, eps: float = 0.0, singular: str = "nan") -> SafeInverse:
+def safe_inv(A: Tensor, *, eps: float = 0.0, singular: Singular = "nan") -> SafeInverse:
     """Return the inverse of each matrix, and which of them have one.
 
     One bad matrix among thousands does not end a training run, and its gradient does not spoil the others'.
@@ -58,12 +59,13 @@ def safe_inv(A: Tensor, *, eps: float = 0.0, singular: str = "nan") -> SafeInver
 
     Example:
         >>> import torch, autoinv
-        >>> inverse, ok = autoinv.safe_inv(torch.stack([2 * torch.eye(2), torch.zeros(2, 2)]))
+        >>> A = torch.tensor([[[4.0, 7.0], [2.0, 6.0]], [[0.0, 0.0], [0.0, 0.0]]])
+        >>> inverse, ok = autoinv.safe_inv(A)
         >>> ok
         tensor([ True, False])
         >>> inverse[0]
-        tensor([[0.5000, 0.0000],
-                [0.0000, 0.5000]])
+        tensor([[ 0.6000, -0.7000],
+                [-0.2000,  0.4000]])
     """
     if singular not in SINGULAR:
         raise ValueError(f"singular={singular!r} is none of {', '.join(map(repr, SINGULAR))}")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import textwrap
-from pathlib import Path
 
 import pytest
 import torch
@@ -334,57 +331,3 @@ def test_the_zero_tensor_raises_as_zeros_do_on_every_path():
             autoinv.inv(Z)
         with pytest.raises(torch.linalg.LinAlgError):
             autoinv.inv(Z, out=torch.empty_like(A))
-
-
-def _run_ranks(code, ranks=2):
-    """Run the code in processes of one gloo group; return their output."""
-    with_rank = """
-        import os, torch, torch.distributed as dist, autoinv
-        dist.init_process_group("gloo", init_method="file://" + os.environ["STORE"],
-                                rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
-    """
-    # Gloo's threads may still hold tensors when Python ends, which then aborts the process now and then
-    # (https://github.com/pytorch/pytorch/issues/190489), so a rank leaves without Python's own ending.
-    without_teardown = "\ndist.destroy_process_group()\nimport sys; sys.stdout.flush(); os._exit(0)\n"
-    text = textwrap.dedent(with_rank) + textwrap.dedent(code) + without_teardown
-    store = str(Path(os.environ["AUTOINV_CACHE_DIR"], "store"))
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", text],
-            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks), "STORE": store},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    results = [child.communicate(timeout=180) for child in children]
-    for child, (_, errors) in zip(children, results, strict=True):
-        assert 0 == child.returncode, errors
-    return [output for output, _ in results]
-
-
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch was built without distributed")
-def test_a_dtensor_sharded_on_a_batch_dim_stays_sharded():
-    outputs = _run_ranks("""
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.tensor import DTensor, Shard, distribute_tensor
-        mesh = init_device_mesh("cpu", (2,))
-        torch.manual_seed(0)
-        A = torch.randn(6, 3, 3, dtype=torch.float64) + 3 * torch.eye(3, dtype=torch.float64)
-        D = distribute_tensor(A, mesh, [Shard(0)])
-        try:
-            reference = torch.linalg.inv(D)
-        except NotImplementedError:  # torch 2.6 has no rule for it
-            try:
-                autoinv.inv(D)
-            except NotImplementedError:
-                print(True, (3, 3, 3))
-        else:
-            X = autoinv.inv(D)
-            assert isinstance(X, DTensor), type(X)
-            assert X.placements == reference.placements, (X.placements, reference.placements)
-            torch.testing.assert_close(X.full_tensor(), torch.linalg.inv(A))
-            print(X.placements[0].is_shard(0), tuple(X.to_local().shape))
-    """)
-    assert ["True (3, 3, 3)\n"] * 2 == outputs

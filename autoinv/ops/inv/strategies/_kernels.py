@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import ModuleType
 
 import torch
 
 from autoinv import native
+from autoinv.ops.inv.strategies._column_major import offers_column_major, template
 from autoinv.ops.inv.strategies._lu import fall_back
 from autoinv.problem import Problem
 from autoinv.strategy import Run
@@ -40,9 +42,10 @@ def supported(problem: Problem) -> bool:
 
 def bound(problem: Problem, dense: Kernel, strided: Kernel, *extra: int) -> Run:
     """Return the run that calls the kernel for this layout, with all that is constant bound."""
-    if problem.layout == "contiguous":
-        return _bound_dense(problem, dense, extra)
-    return _bound_strided(problem, strided, extra)
+    is_dense = problem.layout == "contiguous"
+    run = _bound_dense(problem, dense, extra) if is_dense else _bound_strided(problem, strided, extra)
+    offers_column_major(run, partial(_bound_column_major, problem, dense if is_dense else strided, extra))
+    return run
 
 
 def _bound_dense(problem: Problem, dense: Kernel, extra: tuple[int, ...]) -> Run:
@@ -90,3 +93,34 @@ def _bound_strided(problem: Problem, strided: Kernel, extra: tuple[int, ...]) ->
         return X if out is None else out.copy_(X)
 
     return run
+
+
+def _bound_column_major(problem: Problem, kernel: Kernel, extra: tuple[int, ...]) -> Run:
+    code, n, batch, shape, empty_like = (
+        _CODES[problem.dtype],
+        problem.n,
+        problem.batch,
+        problem.shape,
+        torch.empty_like,
+    )
+    like, is_dense = template(shape, problem.dtype), problem.layout == "contiguous"
+
+    def run(A: torch.Tensor) -> torch.Tensor:
+        if A.is_neg():  # its memory holds the negatives
+            A = A.resolve_neg()
+        X = empty_like(like)
+        left = kernel(A.data_ptr(), X.data_ptr(), code, n, batch, True)
+        if left is not None:
+            fall_back(A, X, left)
+        return X
+
+    def run_with(A: torch.Tensor) -> torch.Tensor:
+        A = A.resolve_neg()
+        X = empty_like(like)
+        size = (n, batch) if is_dense else (shape, A.stride())
+        left = kernel(A.data_ptr(), X.data_ptr(), code, *size, *extra, True)
+        if left is not None:
+            fall_back(A, X, left)
+        return X
+
+    return run if is_dense and not extra else run_with

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
+from autoinv import fork
 from autoinv.problem import Problem
+from autoinv.strategy import LinAlgError
 
 inv = torch.linalg.inv  # captured at import, so that a patched torch never calls itself
 inv_ex = torch.linalg.inv_ex
@@ -19,6 +21,14 @@ Source: https://github.com/pytorch/pytorch/issues/181570; n = 140 was still righ
 
 ONE_BY_ONE_UP_TO = 8
 """As many matrices are done again one at a time; more are worth the team that torch wakes for two."""
+
+SAME_BITS_UP_TO_N = 8
+"""Beyond this size the bits of torch's batched LU depend on a matrix's alignment, which a place in a batch changes.
+
+Measured with MKL; a single matrix has the allocator's alignment, ``ALIGNMENT``. Beyond `MULTITHREADED_ABOVE_N` a
+single one is besides shared among threads, and one of a batch is not.
+"""
+ALIGNMENT = 64
 
 
 def batched_is_broken(problem: Problem) -> bool:
@@ -79,22 +89,63 @@ def lu_inverses(matrices: torch.Tensor, index: torch.Tensor, *, is_matrix: bool)
 
 
 def _single_threaded_inv_ex(matrices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """``inv_ex`` of ``(b, n, n)``, which for a few wakes no team of threads."""
-    if not 1 < len(matrices) <= ONE_BY_ONE_UP_TO or torch.get_num_threads() == 1:
+    """``inv_ex`` of ``(b, n, n)``, the bits of each as if it were alone; for a few it wakes no team of threads."""
+    if fork.is_child:
+        inverses = torch.empty_like(matrices)
+        return inverses, _each_alone(matrices, inverses, range(len(matrices)))
+    n = matrices.shape[-1]
+    is_aligned = n <= MULTITHREADED_ABOVE_N and n * n * matrices.itemsize % ALIGNMENT == 0
+    has_same_bits = n <= SAME_BITS_UP_TO_N or is_aligned
+    is_threaded = torch.get_num_threads() > 1
+    may_be_batched = not is_threaded or len(matrices) > ONE_BY_ONE_UP_TO
+    if len(matrices) == 1 or (has_same_bits and may_be_batched):
         inverses, info = inv_ex(matrices)
         return inverses, info
-    inverses, info = zip(*map(inv_ex, matrices.unbind()), strict=True)
-    return torch.stack(inverses), torch.stack(info)
+    each, infos = zip(*map(inv_ex, matrices.unbind()), strict=True)
+    return torch.stack(each), torch.stack(infos)
 
 
 def fall_back(A: torch.Tensor, X: torch.Tensor, left: Sequence[int]) -> None:
     """Put LU's inverses of the matrices that a kernel left into ``X``, both ``(*, n, n)``.
 
-    ``left`` holds their flat indices. ``X`` is contiguous; it may be ``A`` if those matrices are intact.
+    ``left`` holds their flat indices. ``X`` is contiguous, or its matrices are column-major; it may be ``A`` if
+    those matrices are intact.
 
     Raises:
-        torch.linalg.LinAlgError: when LU calls one of them singular.
+        torch.linalg.LinAlgError: when LU calls one of them singular; `answered_but_for_singular` has the rest.
     """
     n = A.shape[-1]
     index = torch.tensor(left, device=A.device)
-    X.view(-1, n, n).index_copy_(0, index, lu_inverses(A.reshape(-1, n, n), index, is_matrix=A.dim() == 2))
+    flat = X.view(-1, n, n)
+    if fork.is_child:  # copies of much wake a team of threads, too
+        info = _each_alone(A.reshape(-1, n, n), flat, left)
+    else:
+        inverses, info = _single_threaded_inv_ex(A.reshape(-1, n, n).index_select(0, index))
+        flat.index_copy_(0, index, inverses)
+    if not info.any():
+        return
+    every = torch.zeros(len(flat), dtype=info.dtype, device=A.device).index_copy_(0, index, info)
+    try:
+        raise_if_singular(every, is_matrix=A.dim() == 2)
+    except LinAlgError as error:
+        error.answered = (X, every)
+        raise
+
+
+def _each_alone(matrices: torch.Tensor, inverses: torch.Tensor, left: Sequence[int]) -> torch.Tensor:
+    """Invert these matrices in a forked child, where more at a time would wait for a team that is not there."""
+    infos = []
+    for i in left:
+        inverse, info = inv_ex(matrices[i])
+        inverses[i].copy_(inverse)
+        infos.append(info)
+    return torch.stack(infos)
+
+
+def answered_but_for_singular(error: BaseException) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Return what was computed before a kernel's call failed for a singular matrix: all inverses and flat infos.
+
+    In the place of a singular matrix stands what ``torch.linalg.inv_ex`` gives. None where nothing was kept.
+    """
+    answered: tuple[torch.Tensor, torch.Tensor] | None = getattr(error, "answered", None)
+    return answered

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from autoinv.ops.inv.strategies._column_major import offers_column_major
 from autoinv.ops.inv.strategies._lu import batched_is_broken, inv, inv_into, lu_is_multithreaded
 from autoinv.problem import Problem
 from autoinv.strategy import Run, Strategy
@@ -31,3 +32,6 @@ class Batched(Strategy):
 def _run(A: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     # Not inv(A.mT).mT, contiguous for free: it swaps the left and the right residual.
     return inv(A).contiguous() if out is None else inv_into(A, out)
+
+
+offers_column_major(_run, lambda: inv)

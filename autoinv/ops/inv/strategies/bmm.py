@@ -15,6 +15,7 @@ class Bmm(Guarded):
     """
 
     name = "bmm"
+    limits = "matrices from 2 x 2 to 4 x 4"
     growth = 2.0  # Source: scripts/sweep_accuracy.py; the polynomial's terms cancel more than cofactors do
 
     def supports(self, problem: Problem) -> bool:

@@ -18,6 +18,7 @@ class ClosedForm(Guarded):
     """Cofactors by products of planes; one plane holds the same entry of every matrix."""
 
     name = "closed_form"
+    limits = "matrices up to 4 x 4"
     growth = 6.0  # Source: scripts/sweep_accuracy.py
 
     def supports(self, problem: Problem) -> bool:

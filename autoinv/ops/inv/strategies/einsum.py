@@ -12,6 +12,7 @@ class Einsum(Guarded):
     """``adj(A)_ji = e_ip.. e_jr.. A_pr .. / (n - 1)!`` by ``torch.einsum``."""
 
     name = "einsum"
+    limits = "2 x 2 and 3 x 3 matrices"
     growth = 5.0  # Source: scripts/sweep_accuracy.py
 
     def supports(self, problem: Problem) -> bool:

@@ -11,6 +11,7 @@ class Native(Strategy):
     """Many matrices side by side on one thread: its time does not depend on what else the machine does."""
 
     name = "native"
+    limits = "real matrices up to 64 x 64 on the CPU, where the kernels were built"
 
     def supports(self, problem: Problem) -> bool:
         """Real dtypes on the CPU up to n = 64, where the extension was built."""

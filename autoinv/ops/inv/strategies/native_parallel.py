@@ -14,6 +14,7 @@ class NativeParallel(Strategy):
     """Chunks from a counter: the caller works too, and waits only for chunks that were begun."""
 
     name = "native_parallel"
+    limits = "what native supports, with more than one thread and a batch large enough to share"
 
     def supports(self, problem: Problem) -> bool:
         """What native supports, where there are threads and work to share."""
