@@ -167,7 +167,7 @@ class _Report:
 
 
 def report_lines(tallies: dict[Problem, Tally], elapsed_s: float, choosing_s: float) -> list[str]:
-    """Return the report: a line for each problem, the most expensive first, and a verdict."""
+    """Return the report: a line for each problem, the most expensive first, and whether it is worth it."""
     met = {problem: tally for problem, tally in tallies.items() if tally.calls}
     if not met:
         return [
