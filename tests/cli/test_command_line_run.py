@@ -119,11 +119,14 @@ def test_a_child_that_was_forked_prints_no_report(tmp_path):
         (("nowhere.py",), "there is no such file"),
         (("--record", ".", "nowhere.py"), "there is no such file"),
         (("--record", ".", __file__), "not a regular file"),
-        (("--record", __file__, __file__), "no file of recorded problems"),
+        (("--record", "FOREIGN", __file__), "no file of recorded problems"),
     ],
 )
-def test_what_cannot_be_run_or_recorded_is_said_before_anything_runs(capsys, arguments, why):
-    result = run(capsys, "run", *arguments)
+def test_what_cannot_be_run_or_recorded_is_said_before_anything_runs(capsys, tmp_path, arguments, why):
+    foreign = tmp_path / "foreign.json"
+    foreign.write_text("{}")
+    foreign.chmod(0o600)  # whatever the umask is: what others can write is refused for that
+    result = run(capsys, "run", *[str(foreign) if word == "FOREIGN" else word for word in arguments])
     assert (result.code, result.out) == (2, "")
     assert why in result.err
     assert result.err.count("\n") == 1
