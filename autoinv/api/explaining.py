@@ -17,6 +17,8 @@ from autoinv.problem import Problem, format_shapes
 from autoinv.store.decisions import Decision
 from autoinv.tuning.choice import rule
 
+_UNSUPPORTED = "does not support this problem"
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -42,7 +44,9 @@ class Explanation:
         lines = [f"{self._what()}: {self.strategy} ({self.why})"]
         lines += [self._timed(name) for name in sorted(self.seconds, key=self.seconds.__getitem__)]
         width = self._width()
-        lines += [f"  {name:<{width}}  {reason}" for name, reason in sorted(self.rejected.items())]
+        for name, reason in sorted(self.rejected.items()):
+            mark = "" if reason.startswith(_UNSUPPORTED) else self._timed_elsewhere()
+            lines.append(f"  {name:<{width}}  {reason}{mark}")
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -63,9 +67,13 @@ class Explanation:
         marks = [f"{self.seconds[self.reference] / seconds:7.2f}x"] if has_ratio else []
         marks += ["reference"] if name == self.reference else []
         marks += ["<- chosen"] if name == self.strategy else []
-        if self.timed is not None and self.problem is not None and self.timed.shapes != self.problem.shapes:
-            marks += [f"(timed on {format_shapes(self.timed.shapes)})"]
-        return f"  {name:<{self._width()}}  {format_seconds(seconds):>10}  {'  '.join(marks)}"
+        timed = f"  {name:<{self._width()}}  {format_seconds(seconds):>10}  {'  '.join(marks)}"
+        return timed + self._timed_elsewhere()
+
+    def _timed_elsewhere(self) -> str:
+        if self.timed is None or self.problem is None or self.timed.shapes == self.problem.shapes:
+            return ""
+        return f"  (timed on {format_shapes(self.timed.shapes)})"
 
 
 def explain(*operands: torch.Tensor, op: str = DEFAULT) -> Explanation:
@@ -130,7 +138,7 @@ def explain_problem(problem: Problem) -> Explanation:
 def _unsupported(dispatcher: Dispatcher, problem: Problem) -> dict[str, str]:
     """Return why strategies do not support the problem."""
     return {
-        strategy.name: f"does not support this problem: it takes {strategy.limits}"
+        strategy.name: f"{_UNSUPPORTED}: it takes {strategy.limits}"
         for strategy in dispatcher.operation.table
         if strategy.limits and not strategy.supports(problem)
     }

@@ -96,7 +96,7 @@ def _warn_untuned(untuned: Mapping[str, Sequence[str]]) -> None:
         warn_once(
             f"not warmed, {why}: {named}",
             f"warm could not tune {named}{more}: {why}",
-            "Call it again, or with a larger budget; else they are tuned when they are first used.",
+            "Call it again when that has passed, or with a larger budget; else first calls tune them.",
         )
 
 

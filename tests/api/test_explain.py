@@ -156,11 +156,12 @@ def store_decision(**changes):
     CALL.dispatcher.planner.file(Problem.parse(key)).put(from_entry(key, {**entry, **changes}), 5.0)
 
 
-def test_a_neighbours_times_are_marked_as_its_own():
-    store_decision()
+def test_a_neighbours_times_and_rejections_are_marked_as_its_own():
+    store_decision(rejected={"loop": "screened out"})
     explanation = autoinv.explain(torch.zeros(90, 3, 3, dtype=torch.float64))
     assert explanation.source == "neighbour" and explanation.timed.shapes == ((80, 3, 3),)
-    assert "(timed on 80x3x3)" in str(explanation)
+    lines = {line.split()[0]: line for line in str(explanation).splitlines()}
+    assert [name for name, line in lines.items() if "(timed on 80x3x3)" in line] == ["closed_form", "loop"]
     assert "(timed on" not in str(autoinv.explain(torch.zeros(80, 3, 3, dtype=torch.float64)))
 
 
@@ -171,6 +172,8 @@ def test_where_nothing_is_known_explain_says_for_which_dtypes_and_threads_someth
 
 def test_why_a_strategy_does_not_support_the_problem_is_said():
     rejected = autoinv.explain(torch.zeros(7, 70, 70)).rejected
+    assert "flat" in rejected
+    assert [name for name, text in rejected.items() if ": it takes " not in text] == []
     assert rejected["closed_form"] == "does not support this problem: it takes matrices up to 4 x 4"
 
 

@@ -14,6 +14,7 @@ class Batched(Strategy):
     """``torch.linalg.inv``, its column-major matrices copied into contiguous ones."""
 
     name = "batched"
+    limits = "all, where PyTorch's batched call is not broken"
 
     def supports(self, problem: Problem) -> bool:
         """Everything but what torch itself gets wrong."""

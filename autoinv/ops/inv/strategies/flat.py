@@ -13,6 +13,7 @@ class Flat(Strategy):
     """Flatten the batch dimensions, one ``torch.linalg.inv``, restore them."""
 
     name = "flat"
+    limits = "two or more batch dimensions, where PyTorch's batched call is not broken"
 
     def supports(self, problem: Problem) -> bool:
         """Two or more batch dimensions that hold something, where torch's batched call is right."""

@@ -13,6 +13,7 @@ class Loop(Strategy):
     """``torch.linalg.inv_ex`` for each matrix, into one output; the infos are checked once, at the end."""
 
     name = "loop"
+    limits = "matrices and batches that are not empty"
 
     def supports(self, problem: Problem) -> bool:
         """Any batch that holds something."""

@@ -13,6 +13,7 @@ class Vmap(Strategy):
     """``torch.vmap(torch.linalg.inv)`` over the flattened batch."""
 
     name = "vmap"
+    limits = "batches, where PyTorch's batched call is not broken"
 
     def supports(self, problem: Problem) -> bool:
         """Any batch that holds something, where torch's batched call, to which it comes down, is right."""
